@@ -1,0 +1,1 @@
+"""From a graph and chosen kernels to a compiled, verified library."""

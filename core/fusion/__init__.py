@@ -1,0 +1,1 @@
+"""From a graph to a fusion plan: which nodes run in one kernel, and why the others do not."""

@@ -1,0 +1,108 @@
+"""The fusion plan as data, and its file form (JSON)."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from templates.epilogue import Epilogue
+from templates.workload import Workload
+
+
+class Kind(StrEnum):
+    """What a region is. The first group is tuned; the second runs through our own operator kernels."""
+
+    GEMM = "gemm"
+    BATCHED_GEMM = "batched_gemm"
+    CONV = "conv"
+    DEPTHWISE_CONV = "depthwise_conv"
+    B2B_GEMM = "b2b_gemm"
+    B2B_CONV = "b2b_conv"
+    DUAL_GEMM = "dual_gemm"
+    ATTENTION = "attention"
+    POINTWISE = "pointwise"
+    REDUCTION = "reduction"
+    POOL = "pool"
+    LAYOUT = "layout"
+    OTHER = "other"
+
+    @property
+    def tuned(self) -> bool:
+        return self in (Kind.GEMM, Kind.BATCHED_GEMM, Kind.CONV, Kind.DEPTHWISE_CONV, Kind.B2B_GEMM, Kind.B2B_CONV)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Tensor names of a tuned region, as the kernel sees them. Empty string: not there.
+
+    `bias` is a vector of N constants (or a tensor of N elements); `source` has the output's shape.
+    """
+
+    a: str
+    b: str
+    bias: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes that run as one kernel. `nodes` are names in topological order; `reason` is why it is this and no larger.
+
+    Tuned kinds carry `workload` and `operands`; the others neither.
+    """
+
+    id: str
+    kind: Kind
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    reason: str
+    workload: Workload | None = None
+    operands: Operands | None = None
+    supported: bool = True  # False: no kernel exists, `reason` says so
+
+    @property
+    def epilogue(self) -> Epilogue:
+        return self.workload.epilogue if self.workload else Epilogue()
+
+
+@dataclass(frozen=True)
+class LeftAlone:
+    """A node outside every fused region, and the reason."""
+
+    node: str
+    op: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A fusion that was considered and not made: `node` could not join the region of `anchor`."""
+
+    anchor: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class FusionPlan:
+    """Regions in execution order; every node of the graph is in exactly one."""
+
+    model: str
+    regions: tuple[Region, ...]
+    left_alone: tuple[LeftAlone, ...] = ()
+    refusals: tuple[Refusal, ...] = field(default=())
+
+    def region_of(self, node: str) -> Region | None:
+        return next((r for r in self.regions if node in r.nodes), None)
+
+    @property
+    def supported(self) -> bool:
+        return all(r.supported for r in self.regions)
+
+    @property
+    def workloads(self) -> dict[str, list[Region]]:
+        """Workload key -> its regions: equal workloads are tuned once."""
+        found: dict[str, list[Region]] = {}
+        for region in self.regions:
+            if region.workload is not None:
+                found.setdefault(region.workload.key, []).append(region)
+        return found

@@ -1,0 +1,1 @@
+"""From a workload and a GPU to ranked candidates."""

@@ -1,0 +1,45 @@
+// The binary interface of every generated operator kernel: plain C, one argument struct for all families.
+//
+// A kernel named K exports
+//   int    bolt_check_K(bolt_args const*)                   0, or why it can't run these arguments (BOLT_E_*)
+//   size_t bolt_workspace_K(bolt_args const*)               bytes of scratch it needs
+//   int    bolt_run_K(bolt_args const*, cudaStream_t)       enqueues the work; 0, or an error
+// All three may be called during stream capture; none allocates.
+#pragma once
+#include <cuda_runtime.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  BOLT_OK = 0,
+  BOLT_E_UNSUPPORTED = -1,  // shape, stride, padding or alignment this instance does not serve
+  BOLT_E_WORKSPACE = -2,    // workspace too small
+  BOLT_E_LAUNCH = -3,       // the launch itself failed; cudaGetLastError has the rest
+};
+
+typedef struct bolt_args {
+  // Operands. GEMM: a (m,k), b (k,n), source and d (m,n). Conv: a activation NHWC, b weight KRSC, d output NPQK.
+  void const *a, *b, *bias, *source;
+  void* d;
+  void* workspace;
+  size_t workspace_bytes;
+  // GEMM shape and leading dimensions in elements; batch strides in elements, 0 for a shared operand.
+  int32_t m, n, k, batch;
+  int64_t lda, ldb, ldsource, ldd;
+  int64_t stride_a, stride_b, stride_source, stride_d;
+  // Conv shape. (cn, h, w, c) input, cout filters of r x s, output p x q.
+  int32_t cn, h, w, c, cout, r, s, p, q;
+  int32_t pad_top, pad_left, pad_bottom, pad_right, stride_h, stride_w, dilation_h, dilation_w, groups;
+  // Launch: chosen at run time, see templates/family.py Launch.
+  int32_t raster, swizzle, splits, pdl, variant;
+  int32_t sm_count;
+  int32_t reserved[6];
+} bolt_args;
+
+#ifdef __cplusplus
+}
+#endif
