@@ -1,10 +1,10 @@
 """The contract of a template family, and the values that pass through it."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
 
-from templates.epilogue import Epilogue
+from templates.epilogue import Epilogue, parse_epilogue
 from templates.gpu import GpuSpec
 from templates.types import DType, MatrixLayout
 from templates.workload import Workload
@@ -125,3 +125,37 @@ class Family(Protocol):
     def compile_seconds(self, kernel: Kernel) -> tuple[float, float]:
         """(first in a file, each further one): rough nvcc seconds, to plan batches and the ETA."""
         ...
+
+
+def candidate_to_dict(candidate: Candidate) -> dict[str, Any]:
+    """Plain JSON values; `candidate_from_dict` reads them back."""
+    kernel, launch = candidate.kernel, candidate.launch
+    return {
+        "family": kernel.family,
+        "params": dict(kernel.params),
+        "epilogue": str(kernel.epilogue),
+        "dtype": str(kernel.dtype),
+        "accumulator": str(kernel.accumulator),
+        "layout_a": str(kernel.layout_a),
+        "layout_b": str(kernel.layout_b),
+        "alignment": list(kernel.alignment),
+        "stem": kernel.stem,
+        "launch": asdict(launch),
+    }
+
+
+def candidate_from_dict(data: Mapping[str, Any]) -> Candidate:
+    """Raises KeyError, TypeError or ValueError on data that `candidate_to_dict` did not write."""
+    a, b, d = data["alignment"]
+    kernel = Kernel(
+        family=data["family"],
+        params=tuple(sorted(data["params"].items())),
+        epilogue=parse_epilogue(data["epilogue"]),
+        dtype=DType(data["dtype"]),
+        accumulator=DType(data["accumulator"]),
+        layout_a=MatrixLayout(data["layout_a"]),
+        layout_b=MatrixLayout(data["layout_b"]),
+        alignment=(a, b, d),
+        stem=data["stem"],
+    )
+    return Candidate(kernel, Launch(**data["launch"]))

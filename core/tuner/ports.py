@@ -1,0 +1,50 @@
+"""What the tuning job needs from the outside: something that builds and something that measures.
+
+The real ones are core.build.builder.Builder and core.measure.process.ProcessMeasurer; tests and replays bring others.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from core.build.artifact import BuiltKernel
+from core.device import GpuIdentity
+from core.measure.measurement import Failure, Outcome
+from templates.family import Candidate, Kernel
+from templates.workload import Workload
+
+
+class KernelBuilder(Protocol):
+    """Compiles kernels side by side."""
+
+    def build(self, kernels: Sequence[Kernel]) -> Iterator[tuple[Kernel, BuiltKernel | Failure]]:
+        """Yields each kernel once, as it is finished; cached ones first. Closing the iterator stops the compilers."""
+        ...
+
+    def close(self) -> None:
+        """Stops what still runs. Safe to call twice."""
+        ...
+
+
+class Measurer(Protocol):
+    """Runs candidates on one GPU. A crash or a hang of a candidate becomes its Failure, never an exception."""
+
+    def identity(self) -> GpuIdentity:
+        """Raises DeviceError when there is no usable GPU."""
+        ...
+
+    def screen(self, workload: Workload, candidates: Sequence[tuple[Candidate, BuiltKernel]]) -> Iterator[Outcome]:
+        """Verify each candidate and time it briefly; one outcome each, in order."""
+        ...
+
+    def final(
+        self, workload: Workload, finalists: Sequence[tuple[Candidate, BuiltKernel]], vendor: bool
+    ) -> list[Outcome]:
+        """Time the finalists and (if wanted and present) the vendor's kernels interleaved, A B C A B C.
+
+        Vendor outcomes carry `source` other than "template". A vendor library that is absent yields nothing.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends the child process. Safe to call twice."""
+        ...
