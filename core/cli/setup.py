@@ -1,0 +1,119 @@
+"""`setup`: everything a fresh machine needs, then the rest of the line in the prepared environment.
+
+Runs under the system's bare python3, so only the standard library is imported. Safe to run again at any time.
+"""
+
+import argparse
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from core.cli import Reporter
+from core.errors import ToolchainError
+from core.paths import ROOT
+
+OLDEST_PYTHON = (3, 11)
+# A library that shows whether the package is there -> the package (Debian 12, Ubuntu 24.04).
+QT_LIBRARIES = {
+    "libglib-2.0.so.0": "libglib2.0-0",
+    "libGL.so.1": "libgl1",
+    "libEGL.so.1": "libegl1",
+    "libfontconfig.so.1": "libfontconfig1",
+    "libxkbcommon.so.0": "libxkbcommon0",
+    "libdbus-1.so.3": "libdbus-1-3",
+}
+XCB_LIBRARIES = {
+    "libxkbcommon-x11.so.0": "libxkbcommon-x11-0",
+    "libxcb-cursor.so.0": "libxcb-cursor0",
+    "libxcb-icccm.so.4": "libxcb-icccm4",
+    "libxcb-keysyms.so.1": "libxcb-keysyms1",
+    "libxcb-shape.so.0": "libxcb-shape0",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-system", action="store_true", help="leave system packages alone")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="VERB ...", help="what to run once all is there")
+
+
+def run(args: argparse.Namespace, out: Reporter) -> int:
+    if sys.version_info < OLDEST_PYTHON:
+        raise ToolchainError(
+            f"python3 here is {sys.version.split()[0]}",
+            f"run this with Python {'.'.join(map(str, OLDEST_PYTHON))} or newer",
+        )
+    if not args.no_system:
+        _system_packages(out)
+    uv = _uv(out)
+    extras = ["--extra", "toolchain"]
+    if shutil.which("nvidia-smi"):
+        extras += ["--extra", "vendor"]
+    out.log(f"installing the pinned packages into {ROOT / '.venv'}")
+    _check(
+        [uv, "sync", "--quiet", "--project", str(ROOT), "--python", sys.executable, *extras], "installing the packages"
+    )
+    if not args.rest:
+        out.log("ready")
+        return 0
+    return subprocess.call([str(venv_python()), str(ROOT / "main.py"), *args.rest])
+
+
+def venv_python() -> Path:
+    """The interpreter of the environment that setup makes."""
+    return ROOT / ".venv" / "bin" / "python"
+
+
+def missing_system_packages() -> list[str]:
+    """Debian packages whose library or program is not found here, in a stable order."""
+    needed = ["g++"] if shutil.which("g++") is None else []
+    for library, package in {**QT_LIBRARIES, **XCB_LIBRARIES}.items():
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            needed.append(package)
+    if shutil.which("Xvfb") is None:
+        needed += ["xvfb", "xauth"]
+    return needed
+
+
+def _system_packages(out: Reporter) -> None:
+    needed = missing_system_packages()
+    if not needed:
+        return
+    line = "apt-get install -y --no-install-recommends " + " ".join(needed)
+    if shutil.which("apt-get") is None:
+        out.log(f"not found on this system, install what your distribution calls them: {' '.join(needed)}")
+    elif os.geteuid() != 0:
+        out.log(
+            f"missing system packages (the compiler or the window may not start without them), paste:\n  sudo {line}"
+        )
+    else:
+        out.log(f"installing system packages: {' '.join(needed)}")
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        _check(["apt-get", "update", "-qq"], "reading the package lists", environment)
+        _check([*line.split(), "-qq"], f"installing {' '.join(needed)}", environment)
+
+
+def _uv(out: Reporter) -> str:
+    """Path of uv: the one on PATH, the one fetched before, or a fresh one in .tools."""
+    local = ROOT / ".tools" / "bin" / "uv"
+    found = shutil.which("uv") or (str(local) if local.exists() else None)
+    if found:
+        return found
+    out.log("fetching uv into .tools")
+    # --target needs neither root nor a virtual environment, and is allowed where pip refuses a plain install.
+    _check(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(ROOT / ".tools"), "uv"],
+        "fetching uv with pip",
+    )
+    return str(local)
+
+
+def _check(command: list[str], doing: str, environment: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit status {done.returncode}"]
+        raise ToolchainError(f"{doing} failed: {lines[-1]}", f"run it by hand to see more: {' '.join(command)}")
