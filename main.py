@@ -11,7 +11,7 @@ from pathlib import Path
 
 def main(argv: list[str]) -> int:
     environment = Path(__file__).resolve().parent / ".venv" / "bin" / "python"
-    wants_packages = bool(argv) and argv[0] not in ("setup", "-h", "--help") or not argv
+    wants_packages = argv[:1] not in (["setup"], ["-h"], ["--help"])
     if wants_packages and importlib.util.find_spec("onnx") is None and environment.exists():
         os.execv(environment, [str(environment), __file__, *argv])  # `python3 main.py` after setup, from any shell
     from core.cli import run

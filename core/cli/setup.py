@@ -113,7 +113,9 @@ def _uv(out: Reporter) -> str:
 
 
 def _check(command: list[str], doing: str, environment: dict[str, str] | None = None) -> None:
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+    done = subprocess.run(
+        command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+    )
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit status {done.returncode}"]
         raise ToolchainError(f"{doing} failed: {lines[-1]}", f"run it by hand to see more: {' '.join(command)}")
