@@ -10,6 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// The rest of a generated library is compiled with -fvisibility=hidden.
+#define BOLT_EXPORT __attribute__((visibility("default")))
+
 #ifdef __cplusplus
 extern "C" {
 #endif
