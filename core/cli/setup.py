@@ -52,9 +52,10 @@ def run(args: argparse.Namespace, out: Reporter) -> int:
     if shutil.which("nvidia-smi"):
         extras += ["--extra", "vendor"]
     out.log(f"installing the pinned packages into {ROOT / '.venv'}")
-    _check(
-        [uv, "sync", "--quiet", "--project", str(ROOT), "--python", sys.executable, *extras], "installing the packages"
-    )
+    # The system's certificates, so that a company's proxy works; the second name is what older uv versions read.
+    environment = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"}
+    command = [uv, "sync", "--quiet", "--project", str(ROOT), "--python", sys.executable, *extras]
+    _check(command, "installing the packages", environment)
     if not args.rest:
         out.log("ready")
         return 0
