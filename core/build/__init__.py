@@ -1,0 +1,1 @@
+"""From kernels to shared libraries, through nvcc and a content-addressed cache."""
