@@ -75,11 +75,9 @@ def find_nvcc() -> tuple[Path, str]:
     """The path and version ("13.0.88") of the nvcc to use. Raises ToolchainError."""
     named = os.environ.get("BOLT_NVCC")
     if named:
-        path = shutil.which(named)
-        if path is None:
-            raise ToolchainError(
-                f"BOLT_NVCC names {named}, which is not an executable", "set it to an nvcc or unset it"
-            )
+        given = shutil.which(named)
+        if given is None:
+            raise ToolchainError(f"BOLT_NVCC names {named}, which is no executable", "set it to an nvcc or unset it")
         return Path(given), nvcc_version(Path(given))
     refused = []
     for path in _nvcc_places():
