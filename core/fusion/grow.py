@@ -1,0 +1,80 @@
+"""Epilogue fusion: growing an anchor along its chain of single readers (paper section 3.1)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from core.fusion.plan import Operands
+from core.fusion.steps import Chain, Link, step
+from core.fusion.values import many_readers
+from core.fusion.workload_of import Anchor
+from core.graph.ir import Graph, Node
+from templates.epilogue import Epilogue, EpilogueOp
+from templates.types import DType
+
+
+@dataclass
+class Growth:
+    """An anchor and the chain that joined it. `stopped_at` is the node that could not join, None at a model output."""
+
+    anchor: Anchor
+    nodes: list[Node]
+    ops: list[EpilogueOp]
+    operands: Operands
+    output: DType
+    tensor: str
+    stop_reason: str = ""
+    stopped_at: list[Node] = field(default_factory=list)
+
+    @property
+    def workload_epilogue(self) -> Epilogue:
+        return Epilogue(tuple(self.ops), self.output)
+
+
+def grow(graph: Graph, anchor: Anchor, native: DType, dtype: DType, refuse: Callable[[Node], str | None]) -> Growth:
+    """Take nodes after the anchor while each is a legal next step. `refuse` names a reason to leave a node out."""
+    seed = anchor.workload.epilogue
+    grown = Growth(anchor, [anchor.node], list(seed.ops), anchor.operands, seed.output, anchor.node.output)
+    while not grown.stop_reason:
+        link = _next(graph, grown, native, dtype, refuse)
+        if isinstance(link, str):
+            grown.stop_reason = link
+            grown.stopped_at = list(graph.consumers(grown.tensor))
+            break
+        grown.nodes.extend(link.nodes)
+        grown.ops.extend(link.ops)
+        grown.tensor = link.output
+        grown.output = link.dtype or grown.output
+        bias, source = link.bias or grown.operands.bias, link.source or grown.operands.source
+        grown.operands = replace(grown.operands, bias=bias, source=source)
+    return grown
+
+
+def _next(graph: Graph, grown: Growth, native: DType, dtype: DType, refuse: Callable[[Node], str | None]) -> Link | str:
+    x, last = grown.tensor, grown.nodes[-1]
+    readers = graph.consumers(x)
+    if not readers:
+        return f"the output of {last.name} is an output of the model"
+    reason = many_readers(graph, last, x)
+    if reason:
+        return reason
+    chain = Chain(graph.types[x], grown.anchor.axis, native, dtype)
+    link = step(graph, readers[0], x, chain)
+    if isinstance(link, str):
+        return link
+    refused = next((r for r in map(refuse, link.nodes) if r), None)
+    return refused or _admissible(grown, link) or link
+
+
+def _admissible(grown: Growth, link: Link) -> str | None:
+    """Why the link can't follow what the chain already holds: one bias, one source, one conversion at the end."""
+    operands, name = grown.operands, link.nodes[-1].name
+    if link.bias and operands.bias:
+        return f"{name} is a second bias after {operands.bias}, an epilogue takes one"
+    if link.source and operands.source:
+        return f"{name} reads {link.source}, a second tensor after {operands.source}; an epilogue takes one"
+    if link.dtype is not None and operands.source:
+        return f"{name} converts the output to {link.dtype}, but the source tensor {operands.source} is {grown.output}"
+    converted = grown.output != grown.anchor.workload.epilogue.output
+    if converted and (link.ops or link.dtype is not None):
+        return f"the result is already converted to {grown.output} before {name}"
+    return None
