@@ -1,0 +1,128 @@
+"""The lowered model: buffers, constants and steps in order. Nothing of ONNX is left but names for the report."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from core.export.operations import Operation, moves_only
+from core.graph.ir import TensorType
+from templates.family import Candidate
+from templates.types import DType
+from templates.workload import Workload
+
+
+class Space(StrEnum):
+    """Where a buffer lives: handed in by the caller, in the weights file, or in the arena of intermediates."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    CONSTANT = "constant"
+    ARENA = "arena"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A run of `elements`; its index in Program.buffers is its name everywhere. `tensor` is the model's name for it."""
+
+    index: int
+    dtype: DType
+    elements: int
+    space: Space
+    tensor: str
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * self.dtype.itemsize
+
+
+class Origin(StrEnum):
+    """Why a template kernel was chosen."""
+
+    MEASURED = "measured"  # the fastest on record for this GPU
+    ESTIMATED = "estimated"  # the best by the ranking rules; nothing was measured
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The candidate a workload runs with. `us` is its measured or estimated time."""
+
+    candidate: Candidate
+    origin: Origin
+    us: float | None = None
+
+
+@dataclass(frozen=True)
+class TemplateStep:
+    """A tuned kernel. Operands are buffer indices; None where the epilogue takes none."""
+
+    nodes: tuple[str, ...]
+    region: str
+    workload: Workload
+    choice: Choice
+    a: int
+    b: int
+    d: int
+    bias: int | None = None
+    source: int | None = None
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return tuple(i for i in (self.a, self.b, self.bias, self.source) if i is not None)
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        return (self.d,)
+
+
+@dataclass(frozen=True)
+class OperatorStep:
+    """One of our own operator kernels. `nodes` is empty for a conversion that the layouts asked for."""
+
+    nodes: tuple[str, ...]
+    operation: Operation
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return self.inputs
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        return self.outputs
+
+
+Step = TemplateStep | OperatorStep
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of the library: the model's name and type, and its buffer (row-major, the model's dtype)."""
+
+    name: str
+    type: TensorType
+    buffer: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps in execution order over `buffers`; `constants` holds the flat contents of the constant ones."""
+
+    buffers: tuple[Buffer, ...]
+    constants: dict[int, np.ndarray]
+    steps: tuple[Step, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    dtype: DType
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def templates(self) -> Iterator[TemplateStep]:
+        return (s for s in self.steps if isinstance(s, TemplateStep))
+
+    def conversions(self) -> tuple[int, int]:
+        """(steps, bytes read and written) spent on layout, type and padding conversions alone."""
+        moving = [s for s in self.steps if isinstance(s, OperatorStep) and not s.nodes and moves_only(s.operation)]
+        return len(moving), sum(self.buffers[i].nbytes for s in moving for i in (*s.reads, *s.writes))
