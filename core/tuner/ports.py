@@ -3,7 +3,7 @@
 The real ones are core.build.builder.Builder and core.measure.process.ProcessMeasurer; tests and replays bring others.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from core.build.artifact import BuiltKernel
@@ -16,8 +16,22 @@ from templates.workload import Workload
 class KernelBuilder(Protocol):
     """Compiles kernels side by side."""
 
-    def build(self, kernels: Sequence[Kernel]) -> Iterator[tuple[Kernel, BuiltKernel | Failure]]:
-        """Yields each kernel once, as it is finished; cached ones first. Closing the iterator stops the compilers."""
+    def build(
+        self, kernels: Sequence[Kernel], started: Callable[[tuple[Kernel, ...]], None] | None = None
+    ) -> Iterator[tuple[Kernel, BuiltKernel | Failure]]:
+        """Yields each kernel once, as it is finished; cached ones first. Closing the iterator stops the compilers.
+
+        `started` is told of kernels that go to a compiler together, on the thread that consumes the iterator. A
+        Failure's `workload` is empty: a kernel that does not compile fails for every workload.
+        """
+        ...
+
+    def seconds(self, kernels: Sequence[Kernel]) -> float:
+        """Estimated wall time of building those of the kernels that are not built yet."""
+        ...
+
+    def __contains__(self, kernel: object) -> bool:
+        """Whether the kernel is built already."""
         ...
 
     def close(self) -> None:

@@ -1,0 +1,203 @@
+"""The content-addressed cache of compiled kernels, safe under several processes.
+
+    kernels/index/<k>/<key>.json   one kernel: which library holds it, or the compiler's error
+    kernels/lib/<sha256>.so        libraries, named by their content; several kernels may share one
+    kernels/work/<pid>-*/          where compilers write; left over ones of dead processes are removed
+
+Files appear by rename only, and a library's name is its checksum, so a reader sees a whole entry or none, and two
+processes that build the same kernel at once both succeed.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from core.build.nvcc import COMMON_FLAGS
+from core.build.toolchain import Toolchain
+from core.errors import ToolchainError
+from core.paths import INCLUDE
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the cache knows of a kernel: `library` (a file name) when it compiled, else `error` and `log`."""
+
+    kernel: str
+    library: str = ""
+    seconds: float = 0.0
+    registers: int | None = None
+    spill_bytes: int | None = None
+    smem_bytes: int | None = None
+    error: str = ""
+    log: str = ""
+
+
+def kernel_key(source: str, flags: Sequence[str], arch: str, toolchain: Toolchain) -> str:
+    """The identity of a compilation: source, our own headers it includes, flags, architecture, and all versions."""
+    parts = [
+        source, own_headers(source), *COMMON_FLAGS, *flags, arch,
+        toolchain.nvcc_version, str(toolchain.host_compiler.name), toolchain.host_version, toolchain.cutlass_version,
+    ]  # fmt: skip
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def own_headers(source: str, include: Path = INCLUDE) -> str:
+    """Digest of every header of ours that the source includes, directly or not."""
+    digest, seen = hashlib.sha256(), set()
+    waiting = _INCLUDE.findall(source)
+    while waiting:
+        name = waiting.pop(0)
+        for path in (include / name, include / "bolt" / name):
+            if path not in seen and path.is_file():
+                seen.add(path)
+                text = _text(path, path.stat().st_mtime_ns)
+                digest.update(f"{name}\0{text}\0".encode())
+                waiting += _INCLUDE.findall(text)
+    return digest.hexdigest()
+
+
+@cache
+def _text(path: Path, stamp: int) -> str:
+    """Contents of a header; `stamp` makes a changed one be read again."""
+    return path.read_text(encoding="utf-8")
+
+
+def cannot_write(error: OSError, place: Path) -> ToolchainError:
+    """The user's line for a cache that can't be written: full, read-only or not permitted."""
+    return ToolchainError(
+        f"the kernel cache {place} can't be written ({error.strerror or error})",
+        "free some space there, or set BOLT_CACHE to another folder",
+    )
+
+
+class KernelCache:
+    """See the module. Raises ToolchainError when the folder can't be made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "kernels"
+        self._libraries = self.folder / "lib"
+        self._verified: dict[Path, tuple[int, int]] = {}
+        try:
+            for part in ("index", "lib", "work"):
+                (self.folder / part).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(error, self.folder) from error
+        self._remove_left_over_work()
+
+    def find(self, key: str, verify: bool = True) -> Entry | None:
+        """The entry, its library's checksum proven (once in a process). A damaged entry is removed and not found."""
+        path = self._index(key)
+        try:
+            entry = Entry(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError):
+            path.unlink(missing_ok=True)
+            return None
+        if entry.library and verify and not self._whole(self.library(entry)):
+            path.unlink(missing_ok=True)
+            return None
+        return entry
+
+    def library(self, entry: Entry) -> Path:
+        return self._libraries / entry.library
+
+    def store_library(self, built: Path) -> str:
+        """Move a library in; returns its name in the cache. Raises ToolchainError."""
+        try:
+            name = f"{_checksum(built)}.so"
+            target = self._libraries / name
+            os.replace(built, target)
+            stat = target.stat()
+            self._verified[target] = (stat.st_mtime_ns, stat.st_size)
+            return name
+        except OSError as error:
+            raise cannot_write(error, self.folder) from error
+
+    def store(self, key: str, entry: Entry) -> None:
+        """Write an entry. Raises ToolchainError."""
+        path = self._index(key)
+        try:
+            path.parent.mkdir(exist_ok=True)
+            write_atomically(path, json.dumps(asdict(entry)))
+        except OSError as error:
+            raise cannot_write(error, self.folder) from error
+
+    def forget(self, key: str) -> None:
+        """Remove an entry, so that the kernel is compiled again. Its library stays: others may share it."""
+        self._index(key).unlink(missing_ok=True)
+
+    def work_folder(self) -> "tempfile.TemporaryDirectory[str]":
+        """A folder of this process for compilers to write in. Raises ToolchainError."""
+        try:
+            return tempfile.TemporaryDirectory(
+                dir=self.folder / "work", prefix=f"{os.getpid()}-", ignore_cleanup_errors=True
+            )
+        except OSError as error:
+            raise cannot_write(error, self.folder) from error
+
+    def _index(self, key: str) -> Path:
+        return self.folder / "index" / key[:2] / f"{key}.json"
+
+    def _whole(self, path: Path) -> bool:
+        try:
+            stat = path.stat()
+            if self._verified.get(path) == (stat.st_mtime_ns, stat.st_size):
+                return True
+            if _checksum(path) != path.stem:
+                path.unlink(missing_ok=True)
+                return False
+        except OSError:  # gone or unreadable: the kernel is compiled again
+            return False
+        self._verified[path] = (stat.st_mtime_ns, stat.st_size)
+        return True
+
+    def _remove_left_over_work(self) -> None:
+        for folder in (self.folder / "work").iterdir():
+            owner = folder.name.partition("-")[0]
+            if not (owner.isdigit() and _alive(int(owner))):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that readers see the old one or the whole new one. Raises OSError."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(text)
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def usage_of(entry: Entry) -> dict[str, Any]:
+    """The ptxas figures of an entry, by field name of core.build.artifact.BuiltKernel."""
+    return {n: getattr(entry, n) for n in ("registers", "spill_bytes", "smem_bytes")}
