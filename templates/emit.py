@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from templates.family import Kernel
+from templates.gpu import GpuSpec
 
 INCLUDE_DIR = Path(__file__).parent / "include"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
@@ -92,3 +93,8 @@ def wrap(kernel: Kernel, includes: tuple[str, ...], body: str) -> str:
     return template.render(
         name=c_identifier(kernel.name), namespace=namespace_of(kernel), includes=includes, body=body.strip("\n") + "\n"
     )
+
+
+def gencode(gpu: GpuSpec) -> tuple[str, str]:
+    """nvcc flags that compile for exactly this GPU's architecture, without PTX."""
+    return "-gencode", f"arch=compute_{gpu.nvcc_arch},code=sm_{gpu.nvcc_arch}"

@@ -1,0 +1,56 @@
+// Entry point and launch of CUTLASS 2.x kernels. The device adapters of CUTLASS are not used because they keep state,
+// know no programmatic dependent launch, and fix the swizzle at compile time.
+#pragma once
+#include <cuda_runtime.h>
+#include "bolt/abi.h"
+#include "cutlass/cutlass.h"
+
+namespace bolt {
+
+// On sm90 and later: wait for the kernels before this one, then let the next one start its prologue.
+CUTLASS_DEVICE void grid_dependency() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+template <class Kernel>
+static __global__ void __launch_bounds__(Kernel::kThreadCount) entry_2x(typename Kernel::Params params) {
+  extern __shared__ int shared_storage[];
+  grid_dependency();
+  Kernel kernel;
+  kernel(params, *reinterpret_cast<typename Kernel::SharedStorage*>(shared_storage));
+}
+
+// Launches `function` over `grid`; 0 or BOLT_E_LAUNCH.
+template <class... Formal, class... Actual>
+int launch(void (*function)(Formal...), dim3 grid, int threads, size_t shared_bytes, bool pdl, cudaStream_t stream,
+           Actual const&... arguments) {
+  if (shared_bytes >= (48 << 10) &&
+      cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)) != cudaSuccess)
+    return BOLT_E_LAUNCH;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(unsigned(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = pdl ? 1 : 0;
+  return cudaLaunchKernelEx(&config, function, arguments...) == cudaSuccess ? BOLT_OK : BOLT_E_LAUNCH;
+}
+
+// The largest power of two not above `wanted` and not more than the tiles along N, as a logarithm
+// (GemmIdentityThreadblockSwizzle decodes any value up to 3).
+inline int swizzle_log(int wanted, int tiles_n) {
+  int log = 0;
+  while (log < 3 && (2 << log) <= wanted && (1 << log) < tiles_n) ++log;
+  return log;
+}
+
+inline bool aligned(void const* pointer, size_t bytes) { return reinterpret_cast<uintptr_t>(pointer) % bytes == 0; }
+
+}  // namespace bolt

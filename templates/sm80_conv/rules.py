@@ -1,0 +1,25 @@
+"""Ranking of sm80_conv candidates. The estimate orders candidates; it is never shown as a measurement."""
+
+from templates.family import Candidate, Score
+from templates.gpu import GpuSpec
+from templates.sm80_conv import iterators
+from templates.tensorop import PDL_GAIN_US, Tile, estimate
+from templates.workload import ConvWorkload
+
+
+def score(tile: Tile, candidate: Candidate, workload: ConvWorkload, gpu: GpuSpec) -> Score:
+    """The GEMM rules of templates.tensorop.estimate on the implicit GEMM, with the K steps of the iterators.
+
+    - K depth: the general iterators step through C for each tap, so C below the K tile is padded in every tap, and
+      the few-channel ones pack taps together (CUTLASS implicit_gemm_convolution.md);
+    - iterators: those that compute addresses by division cost more instructions a step.
+    """
+    walk = iterators.BY_NAME[str(candidate.kernel["iterator"])]
+    m, n, k = workload.implicit_gemm
+    k_steps = walk.k_steps(workload, tile.k)
+    alignment = candidate.kernel.alignment[0]
+    cost = estimate(
+        tile, m, n, k_steps, 1, k / (k_steps * tile.k), workload.bytes, workload.dtype, alignment, gpu, walk.slowdown
+    )
+    us = cost.us - (PDL_GAIN_US if candidate.launch.pdl else 0.0)
+    return Score(us, f"{cost.why}, {tile.stages} stages over {k_steps} K steps, {walk.name} iterators")

@@ -1,0 +1,145 @@
+"""The sm80_gemm family: space, legality, launches and source. Rules of ranking are in rules.py."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from templates.emit import gencode, render, wrap
+from templates.family import Candidate, Kernel, Launch, Score
+from templates.gpu import GpuSpec
+from templates.sm80_gemm import rules
+from templates.tensorop import Tile, memory_type, tile_objection, tiles, type_objection
+from templates.types import MatrixLayout, largest_alignment
+from templates.workload import GemmWorkload, Workload
+
+
+@dataclass(frozen=True)
+class Sm80Gemm:
+    """kernel::GemmWithFusedEpilogue over the tiles of templates/tensorop.py.
+
+    D[b] = chain(A[b] @ B[b]) with any row/column-major A and B, row-major D. Alignment of A follows K (row-major) or M,
+    of B follows K (column-major) or N, of D follows N. Split-K is not offered: serial split-K of this kernel stores
+    partial sums in the output's type and would apply the chain more than once.
+    """
+
+    name: str = "sm80_gemm"
+    version: int = 1
+    min_sm: int = 75
+    max_sm: int = 120
+
+    def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
+        if not isinstance(workload, GemmWorkload):
+            return "not a GEMM"
+        if not self.min_sm <= gpu.sm <= self.max_sm:
+            return f"needs sm{self.min_sm} to sm{self.max_sm}, this GPU is sm{gpu.sm}"
+        if workload.batch > 65535:
+            return f"batch {workload.batch} is more than 65535"
+        return type_objection(workload.dtype, workload.accumulator, workload.epilogue.output, gpu)
+
+    def kernels(self, workload: Workload, gpu: GpuSpec) -> Iterator[Kernel]:
+        if self.refuses(workload, gpu) or not isinstance(workload, GemmWorkload):
+            return
+        alignment = alignments(workload)
+        for tile in tiles(gpu.sm, workload.dtype, min(alignment[:2])):
+            yield Kernel(
+                self.name, tuple(sorted(tile.params.items())), workload.epilogue, workload.dtype, workload.accumulator,
+                workload.layout_a, workload.layout_b, alignment, tile.stem,
+            )  # fmt: skip
+
+    def illegal(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> str | None:
+        reason = self.refuses(workload, gpu)
+        if reason or not isinstance(workload, GemmWorkload):
+            return reason
+        if (kernel.dtype, kernel.accumulator, kernel.epilogue) != (
+            workload.dtype, workload.accumulator, workload.epilogue,
+        ):  # fmt: skip
+            return "built for other types or another epilogue"
+        if (kernel.layout_a, kernel.layout_b) != (workload.layout_a, workload.layout_b):
+            return "built for other operand layouts"
+        for operand, axis, width, extent in zip(
+            "ABD", _axes(workload), kernel.alignment, _extents(workload), strict=True
+        ):
+            if extent % width:
+                return f"{axis} = {extent} is not a multiple of {width}, the access width of {operand}"
+        tile = tile_of(kernel)
+        if tile.inst_k == 16 and gpu.sm < 80:
+            return f"instruction 16x8x16 needs sm80, this GPU is sm{gpu.sm}"
+        if tile.k > 2 * max(32, workload.k):
+            return f"tile K = {tile.k} is more than twice the problem's K = {workload.k}"
+        return tile_objection(tile, workload.m, workload.n, kernel.dtype.itemsize, gpu)
+
+    def launches(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> list[Launch]:
+        assert isinstance(workload, GemmWorkload)
+        return swizzle_launches(tile_of(kernel), workload.m, workload.n, workload.batch, gpu)
+
+    def score(self, candidate: Candidate, workload: Workload, gpu: GpuSpec) -> Score:
+        assert isinstance(workload, GemmWorkload)
+        return rules.score(tile_of(candidate.kernel), candidate, workload, gpu)
+
+    def source(self, kernel: Kernel) -> str:
+        a, b, d = kernel.alignment
+        body = render(
+            __file__,
+            "kernel.cu.j2",
+            chain=kernel.epilogue.functor(),
+            tile=tile_of(kernel),
+            arch=75 if kernel.int("inst_k") == 8 and kernel.dtype.itemsize == 2 else 80,
+            operand=memory_type(kernel.dtype),
+            output=memory_type(kernel.epilogue.output),
+            row_a=kernel.layout_a == MatrixLayout.ROW,
+            row_b=kernel.layout_b == MatrixLayout.ROW,
+            align_a=a,
+            align_b=b,
+            align_d=d,
+            smem_bytes=tile_of(kernel).smem_bytes(kernel.dtype.itemsize),
+        )
+        return wrap(kernel, ("bolt/sm80_gemm.h",), body)
+
+    def flags(self, kernel: Kernel, gpu: GpuSpec) -> tuple[str, ...]:
+        return gencode(gpu)
+
+    def compile_seconds(self, kernel: Kernel) -> tuple[float, float]:
+        return 12.0, 4.0
+
+
+def alignments(workload: GemmWorkload) -> tuple[int, int, int]:
+    """The widest accesses of A, B and D that the contiguous extents allow, in elements."""
+    a, b, d = _extents(workload)
+    return (
+        largest_alignment(a, dtype=workload.dtype),
+        largest_alignment(b, dtype=workload.dtype),
+        largest_alignment(d, dtype=workload.epilogue.output),
+    )
+
+
+def _axes(workload: GemmWorkload) -> tuple[str, str, str]:
+    """Which axis of the problem is contiguous in A, B and D."""
+    return (
+        "K" if workload.layout_a == MatrixLayout.ROW else "M",
+        "N" if workload.layout_b == MatrixLayout.ROW else "K",
+        "N",
+    )
+
+
+def _extents(workload: GemmWorkload) -> tuple[int, int, int]:
+    extent = {"M": workload.m, "N": workload.n, "K": workload.k}
+    a, b, d = _axes(workload)
+    return extent[a], extent[b], extent[d]
+
+
+def tile_of(kernel: Kernel) -> Tile:
+    names = ("tb_m", "tb_n", "tb_k", "warps_m", "warps_n", "warps_k", "stages", "inst_k")
+    return Tile(*(kernel.int(n) for n in names))
+
+
+def swizzle_launches(tile: Tile, m: int, n: int, batch: int, gpu: GpuSpec) -> list[Launch]:
+    """Swizzles worth trying: wider ones reuse L2 when the grid takes more than a wave and is more than a tile wide.
+
+    CUTLASS efficient_gemm.md, threadblock rasterization. On sm90 each is offered with and without PDL.
+    """
+    tiles_m, tiles_n = ceil(m / tile.m), ceil(n / tile.n)
+    widths = [1]
+    if tiles_n > 1 and tiles_m > 1 and tiles_m * tiles_n * batch > gpu.sm_count:
+        widths = [8, 1] if tiles_n >= 6 else [4, 1] if tiles_n >= 3 else [2, 1]
+    pdls = (True, False) if gpu.sm >= 90 else (False,)
+    return [Launch(swizzle=width, pdl=pdl) for width in widths for pdl in pdls]
