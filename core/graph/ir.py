@@ -52,6 +52,9 @@ class Node:
 class Graph:
     """Nodes in topological order. `types` covers every tensor, `constants` those with a known value.
 
+    The exception are tensors in `untyped` (tensor -> why no type is known before the model runs): nodes that read or
+    make one can't be compiled. Every graph output is made by a node. Constants may be strided views of little memory.
+
     Passes return a new Graph and never change the one they are given; `constants` arrays are shared, not copied.
     """
 
@@ -64,6 +67,7 @@ class Graph:
     opset: int = 21
     # Names a pass removed, and what became of them: shown to the user ("folded into conv1").
     absorbed: dict[str, str] = field(default_factory=dict)
+    untyped: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._producer = {t: n for n in self.nodes for t in n.outputs if t}
@@ -99,5 +103,6 @@ class Graph:
 
     def replaced(self, nodes: Iterable[Node], **changes: Any) -> "Graph":
         """A copy with other nodes (and fields); `changes` are field names of Graph."""
-        values = {f: getattr(self, f) for f in ("name", "inputs", "outputs", "constants", "types", "opset", "absorbed")}
+        names = ("name", "inputs", "outputs", "constants", "types", "opset", "absorbed", "untyped")
+        values = {f: getattr(self, f) for f in names}
         return Graph(nodes=tuple(nodes), **{**values, **changes})

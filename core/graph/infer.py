@@ -1,0 +1,85 @@
+"""Shape inference: the types of a node's outputs from the types and values of its inputs.
+
+The rules are ONNX's own (onnx.shape_inference), asked one node at a time, so a failure names the node and the tensor.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from core.errors import ModelError
+from core.graph.ir import Node, TensorType
+from core.graph.proto import ELEMENT, element_name, node_proto, tensor_proto, type_proto
+
+if TYPE_CHECKING:
+    from onnx import TypeProto
+
+# More elements than an int32 index reaches; a model that declares more is broken or meant to exhaust memory.
+MAX_ELEMENTS = 2**31 - 1
+# Values worth handing to the shape rules: shapes, axes, pads, scales. Weights only matter by their type.
+_MAX_VALUE = 4096
+
+
+class Untyped(Exception):
+    """The type of an output can't be known before the model runs; the text says why."""
+
+
+def check_size(shape: tuple[int, ...], what: str) -> None:
+    """Refuse an extent below 1 or a tensor too large to index. Raises ModelError."""
+    if any(d < 1 for d in shape):
+        raise ModelError(f"{what} has shape {list(shape)}: every dimension must be at least 1")
+    count = 1
+    for extent in shape:
+        count *= extent
+    if count > MAX_ELEMENTS:
+        raise ModelError(f"{what} has shape {list(shape)}, {count} elements: more than the {MAX_ELEMENTS} supported")
+
+
+def infer_node(
+    node: Node, types: Mapping[str, TensorType], constants: Mapping[str, np.ndarray], opset: int
+) -> dict[str, TensorType]:
+    """Types of the outputs. Raises ModelError if the node is wrong, Untyped if nobody can know."""
+    import onnx
+    from onnx import shape_inference
+
+    where = f"node {node.name!r} ({node.op})"
+    try:
+        schema = onnx.defs.get_schema(node.op, opset, node.domain)
+    except onnx.defs.SchemaError:
+        raise Untyped(f"operator {node.domain + '.' if node.domain else ''}{node.op} is unknown to ONNX") from None
+    if any(n not in types for n in node.inputs if n):
+        raise Untyped("it reads a tensor of unknown type")
+    if any(type(v).__name__ == "Subgraph" for v in node.attrs.values()):
+        raise Untyped("control flow is decided while the model runs")
+    inputs = {n: type_proto(types[n]) for n in node.inputs if n}
+    values = {
+        n: tensor_proto(constants[n], n) for n in node.inputs if n in constants and constants[n].size <= _MAX_VALUE
+    }
+    try:
+        found = shape_inference.infer_node_outputs(
+            schema, node_proto(node), inputs, values, opset_imports=[onnx.helper.make_opsetid("", opset)]
+        )
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        shapes = ", ".join(f"{n!r} {list(types[n].shape)}" for n in node.inputs if n)
+        raise ModelError(f"{where} does not fit its inputs {shapes}: {_reason(error)}") from None
+    return {n: _static(found.get(n), f"tensor {n!r} of {where}") for n in node.outputs if n}
+
+
+def _static(proto: "TypeProto | None", what: str) -> TensorType:
+    if proto is None or not proto.HasField("tensor_type"):
+        raise Untyped("it is not a tensor, or its type follows from no rule")
+    tensor = proto.tensor_type
+    if tensor.elem_type not in ELEMENT:
+        raise Untyped(f"its element type {element_name(tensor.elem_type)} is not supported")
+    if not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
+        raise Untyped("its shape depends on values known only while the model runs")
+    shape = tuple(d.dim_value for d in tensor.shape.dim)
+    check_size(shape, what)
+    return TensorType(ELEMENT[tensor.elem_type], shape)
+
+
+def _reason(error: Exception) -> str:
+    """The last part of ONNX's nested message: what is wrong, without its source position."""
+    text = " ".join(str(error).split())
+    return text.rsplit("[ShapeInferenceError] ", 1)[-1].removesuffix(")")

@@ -1,0 +1,142 @@
+"""One walk over nodes in order that knows every type and every constant so far: the base of import and of folding."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from core.errors import ModelError
+from core.graph.evaluate import ALWAYS_FOLDED_BYTES, RANDOM, evaluate, is_view
+from core.graph.infer import Untyped, check_size, infer_node
+from core.graph.ir import Graph, Node, TensorType
+from core.graph.proto import type_of
+
+COMPUTED = "computed once, its inputs are constants"
+
+
+class Names:
+    """Names already taken by tensors or nodes; gives new ones that are not."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+
+    def take(self, wanted: str) -> str:
+        """`wanted`, or `wanted` with the first free number behind it."""
+        name, number = wanted, 1
+        while name in self._taken or not name:
+            number += 1
+            name = f"{wanted}/{number}"
+        self._taken.add(name)
+        return name
+
+    def reserve(self, names: Iterable[str]) -> None:
+        self._taken.update(names)
+
+
+def names_of(graph: Graph) -> Names:
+    """Every name of the graph: tensors, nodes, and those of removed nodes."""
+    return Names({*graph.types, *graph.constants, *graph.untyped, *graph.absorbed, *(n.name for n in graph)})
+
+
+class Walker:
+    """Takes nodes in topological order; infers their types, and replaces those with constant inputs by their values.
+
+    What it proves: a folded tensor has the value that ONNX's reference evaluator computes, and every tensor kept has
+    one static type, by ONNX's shape inference, or stands in `untyped` with the reason.
+    """
+
+    def __init__(self, opset: int, names: Names, *, fold: bool = True) -> None:
+        self.opset = opset
+        self.names = names
+        self.fold = fold
+        self.types: dict[str, TensorType] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self.untyped: dict[str, str] = {}
+        self.absorbed: dict[str, str] = {}
+        self.nodes: list[Node] = []
+
+    def add_input(self, name: str, tensor_type: TensorType) -> None:
+        self.types[name] = tensor_type
+
+    def add_constant(self, name: str, value: np.ndarray) -> None:
+        self.constants[name] = value
+        self.types[name] = type_of(value)
+
+    def new_constant(self, wanted: str, value: np.ndarray) -> str:
+        """Adds a constant under a free name like `wanted`, and returns the name."""
+        name = self.names.take(wanted)
+        self.add_constant(name, value)
+        return name
+
+    def add(self, node: Node) -> None:
+        """Raises ModelError if the node does not fit its inputs."""
+        if node.op == "Constant" and not node.domain:
+            self._add_value(node, [_constant_value(node)])
+            return
+        if node.op in ("Shape", "Size") and not node.domain and node.inputs[0] in self.types and self.fold:
+            self._add_value(node, [_shape_value(node, self.types[node.inputs[0]])])
+            return
+        try:
+            found = infer_node(node, self.types, self.constants, self.opset)
+        except Untyped as reason:
+            self.untyped.update({t: str(reason) for t in node.outputs if t})
+            self.nodes.append(node)
+            return
+        if self._foldable(node, found):
+            self._add_value(node, evaluate(node, self.constants, self.opset))
+            return
+        self.types.update(found)
+        self.nodes.append(node)
+
+    def _foldable(self, node: Node, found: dict[str, TensorType]) -> bool:
+        if not self.fold or node.op in RANDOM or any(n not in self.constants for n in node.inputs if n):
+            return False
+        if not any(node.inputs) or not found:
+            return False
+        size = sum(t.nbytes for t in found.values())
+        read = sum(self.types[n].nbytes for n in node.inputs if n)
+        return is_view(node) or size <= max(ALWAYS_FOLDED_BYTES, read)
+
+    def _add_value(self, node: Node, values: list[np.ndarray]) -> None:
+        for name, value in zip(node.outputs, values, strict=False):
+            if name:
+                if value.size:
+                    check_size(value.shape, f"tensor {name!r} of node {node.name!r} ({node.op})")
+                self.add_constant(name, value)
+        self.absorbed[node.name] = COMPUTED
+
+    def finish(self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...], absorbed: dict[str, str]) -> Graph:
+        """The graph. An output that became a constant, or is an input, gets an Identity: nodes make all outputs."""
+        made = {t for n in self.nodes for t in n.outputs}
+        renamed = dict(self.absorbed)
+        for output in dict.fromkeys(outputs):
+            if output in made:
+                continue
+            if output not in self.constants:
+                raise ModelError(f"graph output {output!r} is made by no node and is no initializer")
+            source = self.new_constant(f"{output}/value", self.constants.pop(output))
+            self.nodes.append(Node(self.names.take(f"{output}/copy"), "Identity", (source,), (output,)))
+            for i, node in enumerate(self.nodes[:-1]):
+                if output in node.inputs:
+                    self.nodes[i] = Node(
+                        node.name, node.op, tuple(source if t == output else t for t in node.inputs), node.outputs,
+                        node.attrs, node.domain,
+                    )  # fmt: skip
+        return Graph(
+            name, tuple(self.nodes), inputs, outputs, self.constants, self.types, self.opset, {**absorbed, **renamed},
+            self.untyped,
+        )  # fmt: skip
+
+
+def _shape_value(node: Node, tensor_type: TensorType) -> np.ndarray:
+    if node.op == "Size":
+        return np.array(tensor_type.size, np.int64)
+    return np.array(tensor_type.shape[slice(node.attrs.get("start", 0), node.attrs.get("end"))], np.int64)
+
+
+def _constant_value(node: Node) -> np.ndarray:
+    """The value of a Constant node. Raises ModelError for a string or a sparse one."""
+    for key, dtype in (("value", None), ("value_float", np.float32), ("value_floats", np.float32),
+                       ("value_int", np.int64), ("value_ints", np.int64)):  # fmt: skip
+        if key in node.attrs:
+            return np.asarray(node.attrs[key], dtype)
+    raise ModelError(f"node {node.name!r} (Constant) holds no numbers")

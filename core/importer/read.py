@@ -1,0 +1,137 @@
+"""From a file to a protobuf message, and from its tensors to arrays; everything a hostile file can do ends here."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from core.errors import ModelError
+from core.graph.infer import MAX_ELEMENTS
+from core.graph.proto import ELEMENT, element_name, numpy_dtype
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, TensorProto
+
+OLDEST_OPSET, NEWEST_OPSET = 7, 23
+
+
+def read_model(model: str | Path | bytes) -> tuple["ModelProto", Path | None]:
+    """The message, and the folder that external data may lie in (None for bytes). Raises ModelError."""
+    if isinstance(model, bytes):
+        return parse_model(model, "the given bytes"), None
+    path = Path(model)
+    if path.is_dir():
+        raise ModelError(f"{str(model)!r} is a folder, not a model", "name the .onnx file inside it")
+    if not path.is_file():
+        raise ModelError(f"there is no file {str(model)!r}", "give the path of an ONNX model or a built-in name")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{str(model)!r} can't be read: {error.strerror}") from None
+    return parse_model(data, repr(str(model))), path.parent
+
+
+def parse_model(data: bytes, what: str) -> "ModelProto":
+    """Raises ModelError if the bytes are no ONNX model of a supported opset."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except (DecodeError, RuntimeError, ValueError):
+        raise ModelError(f"{what} is not an ONNX model, or the file is cut short", "export or copy it again") from None
+    if not data or not proto.ir_version or not proto.HasField("graph"):
+        raise ModelError(f"{what} is not an ONNX model: it holds no graph", "export or copy it again")
+    if not proto.graph.node:
+        raise ModelError(f"{what} holds a graph without nodes", "export or copy it again")
+    if proto.functions:
+        proto = _inlined(proto, what)
+    opset_of(proto)
+    return proto
+
+
+def _inlined(proto: "ModelProto", what: str) -> "ModelProto":
+    from onnx import inliner
+
+    try:
+        return inliner.inline_local_functions(proto)
+    except (RuntimeError, ValueError) as error:
+        raise ModelError(f"{what} has local functions that can't be inlined: {error}") from None
+
+
+def opset_of(proto: "ModelProto") -> int:
+    """The version of the standard operators. Raises ModelError outside 7..23."""
+    versions = [i.version for i in proto.opset_import if i.domain in ("", "ai.onnx")]
+    if not versions:
+        raise ModelError("the model does not say which ONNX opset it uses", "export it again")
+    if not OLDEST_OPSET <= versions[0] <= NEWEST_OPSET:
+        raise ModelError(
+            f"the model uses ONNX opset {versions[0]}; {OLDEST_OPSET} to {NEWEST_OPSET} are supported",
+            "export it with another opset",
+        )
+    return versions[0]
+
+
+def read_tensor(tensor: "TensorProto", folder: Path | None) -> np.ndarray:
+    """The value of an initializer. Nothing is allocated before the declared size is known to be there.
+
+    Raises ModelError for sizes or types that no graph holds, and for external data outside the model's folder.
+    """
+    from onnx import TensorProto, numpy_helper
+
+    what = f"initializer {tensor.name!r}"
+    if tensor.data_type not in ELEMENT:
+        raise ModelError(f"{what} has element type {element_name(tensor.data_type)}, which is not supported")
+    shape = tuple(tensor.dims)
+    if any(d < 0 for d in shape):
+        raise ModelError(f"{what} has shape {list(shape)}: no dimension may be negative")
+    count = 1
+    for extent in shape:
+        count *= extent
+    if count > MAX_ELEMENTS:
+        raise ModelError(f"{what} declares {count} elements: more than the {MAX_ELEMENTS} supported")
+    dtype = numpy_dtype(ELEMENT[tensor.data_type])
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return _external(tensor, folder, count * dtype.itemsize).view(dtype).reshape(shape)
+    held = len(tensor.raw_data) // dtype.itemsize if tensor.HasField("raw_data") else _typed_length(tensor)
+    if held != count:
+        raise ModelError(f"{what} declares {count} elements of {dtype} but holds {held}", "export or copy it again")
+    try:
+        return numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"{what} can't be read: {error}") from None
+
+
+def _typed_length(tensor: "TensorProto") -> int:
+    return max(len(tensor.float_data), len(tensor.int32_data), len(tensor.int64_data), len(tensor.double_data))
+
+
+def _external(tensor: "TensorProto", folder: Path | None, nbytes: int) -> np.ndarray:
+    """`nbytes` bytes of a file in the model's folder or below it; links may not lead out of it."""
+    what = f"external data of initializer {tensor.name!r}"
+    entries = {e.key: e.value for e in tensor.external_data}
+    location = entries.get("location", "")
+    if folder is None:
+        raise ModelError(f"{what} needs the model's folder", "open the model by its path")
+    path = Path(location)
+    if not location or "\0" in location or path.is_absolute() or ".." in path.parts or "\\" in location:
+        raise ModelError(f"{what} lies at {location!r}, which is not a path inside the model's folder")
+    base = folder.resolve()
+    target = (base / path).resolve()
+    if not target.is_relative_to(base):
+        raise ModelError(f"{what} lies at {location!r}, a link that leaves the model's folder")
+    if not target.is_file():
+        raise ModelError(f"{what} is missing: there is no file {location!r} beside the model")
+    try:
+        offset, length = int(entries.get("offset", "0")), int(entries.get("length", str(nbytes)))
+    except ValueError:
+        raise ModelError(f"{what} has an offset or length that is no number") from None
+    if length != nbytes:
+        raise ModelError(f"{what} is {length} bytes long, its shape needs {nbytes}")
+    if offset < 0 or offset + length > target.stat().st_size:
+        raise ModelError(f"{what} reaches past the end of {location!r}: the file is cut short")
+    try:
+        return np.fromfile(target, np.uint8, count=nbytes, offset=offset)
+    except OSError as error:
+        raise ModelError(f"{what} can't be read: {error.strerror}") from None

@@ -1,0 +1,86 @@
+"""Explicit windows for Conv, ConvTranspose and pools (ONNX operator specification, `auto_pad`)."""
+
+from dataclasses import replace
+
+from core.errors import ModelError
+from core.graph.ir import Node
+from core.graph.walk import Walker
+
+
+def explicit_window(node: Node, walker: Walker) -> Node:
+    """`kernel_shape`, `strides`, `dilations` and `pads` present, `auto_pad` and `output_shape` resolved.
+
+    Raises ModelError if they don't fit the input's rank.
+    """
+    shape = walker.types[node.inputs[0]].shape
+    weighted = node.op in ("Conv", "ConvTranspose")
+    spatial = len(shape) - 2
+    attrs = {k: v for k, v in node.attrs.items() if k not in ("auto_pad", "output_shape")}
+    kernel = tuple(attrs.get("kernel_shape") or (walker.types[node.inputs[1]].shape[2:] if weighted else ()))
+    strides = tuple(attrs.get("strides") or (1,) * spatial)
+    dilations = tuple(attrs.get("dilations") or (1,) * spatial)
+    if spatial < 1 or not len(kernel) == len(strides) == len(dilations) == spatial:
+        raise ModelError(f"node {node.name!r} ({node.op}) has a window that does not fit its input {list(shape)}")
+    if min((*kernel, *strides, *dilations)) < 1:
+        raise ModelError(f"node {node.name!r} ({node.op}) has a window extent, stride or dilation below 1")
+    if weighted and kernel != tuple(walker.types[node.inputs[1]].shape[2:]):
+        raise ModelError(f"node {node.name!r} ({node.op}) has a kernel_shape that is not its weight's")
+    auto = node.attrs.get("auto_pad", "NOTSET")
+    pads = tuple(attrs.get("pads") or (0,) * (2 * spatial))
+    if node.op == "ConvTranspose":
+        extra = tuple(attrs.get("output_padding") or (0,) * spatial)
+        pads = _transposed_pads(node, shape[2:], kernel, strides, dilations, extra, pads, auto)
+        attrs["output_padding"] = extra
+    elif auto in ("SAME_UPPER", "SAME_LOWER"):
+        pads = _same_pads(shape[2:], kernel, strides, dilations, auto)
+    elif auto == "VALID":
+        pads = (0,) * (2 * spatial)
+    if len(pads) != 2 * spatial:
+        raise ModelError(f"node {node.name!r} ({node.op}) has {len(pads)} pads, its input needs {2 * spatial}")
+    attrs |= {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads}
+    if weighted:
+        attrs["group"] = int(attrs.get("group", 1))
+    return replace(node, attrs=attrs)
+
+
+def _halves(total: int, upper: bool) -> tuple[int, int]:
+    """(begin, end): the odd one goes to the end for SAME_UPPER."""
+    small = total // 2
+    return (small, total - small) if upper else (total - small, small)
+
+
+def _same_pads(
+    extents: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...], auto: str
+) -> tuple[int, ...]:
+    """Pads that make the output ceil(input / stride)."""
+    pairs = []
+    for extent, k, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
+        total = max(0, (-(-extent // stride) - 1) * stride + (k - 1) * dilation + 1 - extent)
+        pairs.append(_halves(total, auto == "SAME_UPPER"))
+    return (*(p[0] for p in pairs), *(p[1] for p in pairs))
+
+
+def _transposed_pads(
+    node: Node,
+    extents: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    extra: tuple[int, ...],
+    pads: tuple[int, ...],
+    auto: str,
+) -> tuple[int, ...]:
+    """Pads that give `output_shape`, or input * stride for SAME_UPPER and SAME_LOWER."""
+    wanted = node.attrs.get("output_shape")
+    if not wanted and auto in ("NOTSET", "VALID"):
+        return pads if auto == "NOTSET" else (0,) * (2 * len(extents))
+    targets = tuple(wanted)[-len(extents) :] if wanted else tuple(e * s for e, s in zip(extents, strides, strict=True))
+    pairs = []
+    for extent, k, stride, dilation, more, target in zip(
+        extents, kernel, strides, dilations, extra, targets, strict=True
+    ):
+        total = stride * (extent - 1) + more + (k - 1) * dilation + 1 - target
+        if total < 0:
+            raise ModelError(f"node {node.name!r} (ConvTranspose) asks for an output larger than its window gives")
+        pairs.append(_halves(total, auto != "SAME_LOWER"))
+    return (*(p[0] for p in pairs), *(p[1] for p in pairs))
