@@ -1,0 +1,115 @@
+"""One SQLite database of records: the user's own file, or the shipped ones in memory."""
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.errors import RecordError
+from core.records.rows import TABLES, Row
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+SCHEMA = 1
+_BUSY_S = 10.0
+
+
+class Layer:
+    """Tables of rows.TABLES. May be used from several threads; other processes may read and write the file too.
+
+    Every method raises RecordError, in one line, for a database that is damaged, locked, read-only or full.
+    """
+
+    def __init__(self, path: Path | None, busy_s: float = _BUSY_S) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        with self._guard():
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = self._open(busy_s)
+
+    def _open(self, busy_s: float) -> "Database":
+        from sqlite_utils import Database
+
+        connection = sqlite3.connect(self.path or ":memory:", timeout=busy_s, check_same_thread=False)
+        try:
+            database = Database(connection)
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version > SCHEMA:
+                raise RecordError(
+                    f"the record database {self.path} was written by a newer version",
+                    "update this one, or move it away",
+                )
+            if version < SCHEMA:
+                self._create(database)
+            if self.path is not None:
+                connection.execute("PRAGMA synchronous=NORMAL")
+        except BaseException:
+            connection.close()
+            raise
+        return database
+
+    def _create(self, database: "Database") -> None:
+        if self.path is not None:
+            database.enable_wal()
+        for table, columns in TABLES.items():
+            database.table(table).create(columns, pk="id", if_not_exists=True)
+        for table in ("measurements", "failures", "finished"):
+            database.table(table).create_index(["workload", "gpu"], if_not_exists=True)
+        database.conn.execute(f"PRAGMA user_version={SCHEMA}")
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        try:
+            with self._lock:
+                yield
+        except (sqlite3.Error, OSError) as error:
+            raise self._told(error) from error
+
+    def _told(self, error: Exception) -> RecordError:
+        text = str(error)
+        what = f"the record database {self.path}"
+        if "locked" in text or "busy" in text:
+            return RecordError(f"{what} is locked by another program", "close it and run this again")
+        if "full" in text:
+            return RecordError(f"{what} can't grow, the disk is full", "free some space, or set BOLT_CACHE")
+        if "malformed" in text or "not a database" in text or "no such" in text:
+            return RecordError(
+                f"{what} is damaged ({text})",
+                "move it away; shipped or exported records can be imported into a new one",
+            )
+        return RecordError(f"{what} can't be used ({text})", "make it writable, or set BOLT_CACHE to another folder")
+
+    def insert(self, table: str, rows: Iterable[Row]) -> int:
+        """Add rows that are not there yet, all or none; returns how many were new. They are on disk on return."""
+        with self._guard():
+            before = self._database.conn.total_changes
+            self._database.table(table).insert_all(rows, pk="id", ignore=True, batch_size=50)
+            return self._database.conn.total_changes - before
+
+    def rows(self, table: str, **where: Any) -> list[Row]:
+        """Rows whose columns have the given values (a list means any of them), oldest first where they have a time."""
+        tests, values = [], []
+        for column, value in where.items():
+            options = value if isinstance(value, list) else [value]
+            tests.append(f"{column} in ({','.join('?' * len(options))})")
+            values += options
+        order = "taken, id" if "taken" in TABLES[table] else "id"
+        with self._guard():
+            return list(self._database.table(table).rows_where(" and ".join(tests) or None, values, order_by=order))
+
+    def delete(self, table: str, ids: Iterable[str]) -> None:
+        with self._guard():
+            for one in ids:
+                self._database.table(table).delete_where("id = ?", [one])
+
+    def vacuum(self) -> None:
+        with self._guard():
+            self._database.vacuum()
+
+    def close(self) -> None:
+        with self._guard():
+            self._database.conn.close()

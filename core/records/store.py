@@ -1,0 +1,279 @@
+"""The tuning records: what was measured and what failed, for which GPU and versions, kept for good.
+
+Two layers: the user's own database, which is written, and the records that are shipped with the program
+(resources/records, format in its README), which are only read and marked as shipped.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from core.errors import RecordError
+from core.measure.measurement import Measurement, Outcome, Phase
+from core.paths import RESOURCES, cache_dir
+from core.records.exchange import read_file
+from core.records.layer import Layer
+from core.records.rows import (
+    TABLES,
+    Finished,
+    Identity,
+    Record,
+    Row,
+    RunSummary,
+    candidate_row,
+    identity_from,
+    identity_row,
+    outcome_row,
+    record_from,
+    with_id,
+)
+from templates import families as all_families
+from templates.family import Candidate, Family
+
+SHIPPED = RESOURCES / "records"
+
+
+def default_path() -> Path:
+    """The user's own database."""
+    return cache_dir() / "records.sqlite"
+
+
+def now() -> str:
+    """The time as records keep it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+class Records:
+    """See the module. Methods raise RecordError when the database can't be read or written.
+
+    Args:
+        path: the user's database; made when it is not there.
+        shipped: files, or a folder of them, that are read beneath it; empty for none.
+        families: template families by name: a record of another version of a family is kept but not trusted.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        shipped: Path | Sequence[Path] = SHIPPED,
+        families: Mapping[str, Family] | None = None,
+        busy_s: float = 10.0,
+    ) -> None:
+        self.path = path or default_path()
+        self._own = Layer(self.path, busy_s)
+        self._shipped_files = sorted(shipped.glob("*.json.gz")) if isinstance(shipped, Path) else list(shipped)
+        self._families = families
+        self._known_candidates: set[str] = set()
+        self._known_gpus: set[str] = set()
+
+    @cached_property
+    def _shipped(self) -> Layer:
+        layer = Layer(None)
+        for file in self._shipped_files:
+            for table, rows in read_file(file).items():
+                layer.insert(table, rows)
+        return layer
+
+    @cached_property
+    def _versions(self) -> dict[str, int]:
+        found = all_families() if self._families is None else self._families
+        return {name: family.version for name, family in found.items()}
+
+    # -- writing
+
+    def add(
+        self,
+        outcome: Outcome,
+        identity: Identity,
+        candidate: Candidate | None = None,
+        *,
+        run: str = "",
+        flags: Sequence[str] = (),
+        taken: str = "",
+    ) -> Record:
+        """Keep an outcome; it is on disk on return. `candidate` is None for a vendor's kernel."""
+        version = self._versions.get(candidate.kernel.family, 0) if candidate else 0
+        record = Record(outcome, identity, candidate, version, tuple(flags), run, taken or now())
+        self._add_identity(identity)
+        if candidate is not None and candidate.name not in self._known_candidates:
+            self._own.insert("candidates", [candidate_row(candidate)])
+            self._known_candidates.add(candidate.name)
+        table, row = outcome_row(record)
+        self._own.insert(table, [row])
+        return record
+
+    def finish(
+        self, workload: str, identity: Identity, families: Mapping[str, int], vendor: bool, run: str = ""
+    ) -> None:
+        """Note that the workload's finals were held, with these versions of the families that serve it."""
+        self._add_identity(identity)
+        row = {
+            "gpu": identity.id, "workload": workload, "families": json.dumps(dict(families), sort_keys=True),
+            "vendor": int(vendor), "run": run, "taken": now(),
+        }  # fmt: skip
+        self._own.insert("finished", [with_id(row)])
+
+    def add_run(self, summary: RunSummary, identity: Identity) -> None:
+        """Keep what became of a run."""
+        self._add_identity(identity)
+        row = {
+            "run": summary.run, "gpu": identity.id, "model": summary.model, "started": summary.started,
+            "seconds": float(summary.seconds), "cancelled": int(summary.cancelled),
+        }  # fmt: skip
+        self._own.insert("runs", [with_id(row)])
+
+    def _add_identity(self, identity: Identity) -> None:
+        row = identity_row(identity)
+        if row["id"] not in self._known_gpus:
+            self._own.insert("gpus", [row])
+            self._known_gpus.add(row["id"])
+
+    # -- reading
+
+    def best(self, workload: str, gpu: Identity | str, vendor: bool = False) -> Record | None:
+        """The winner of the newest finals of the workload: lowest median of the trusted records.
+
+        Figures of one run only are compared, since clocks differ between runs. The user's own records go before the
+        shipped ones.
+
+        Args:
+            workload: a workload's key.
+            gpu: an identity (all of it must be equal), or a GPU's name as the driver gives it.
+            vendor: the fastest vendor kernel instead of the fastest template candidate.
+        """
+        for layer, shipped in ((self._own, False), (self._shipped, True)):
+            finals = [
+                r
+                for r in self._records(layer, shipped, "measurements", gpu, workload=workload, phase=str(Phase.FINAL))
+                if self._trusted(r)
+            ]
+            newest = max((r.taken, r.run) for r in finals)[1] if finals else ""
+            held = [r for r in finals if r.run == newest and (r.candidate is None) == vendor]
+            if held:
+                return min(held, key=_median)
+        return None
+
+    def known(self, workload: str, identity: Identity) -> dict[str, Record]:
+        """The newest trusted outcome of every candidate of the workload on exactly this identity, by candidate name.
+
+        Vendor kernels are left out: they are measured anew in all finals.
+        """
+        found: dict[str, Record] = {}
+        for record in self.all(workload, identity):
+            if record.candidate is not None and not record.shipped and self._trusted(record):
+                found[record.outcome.candidate] = record
+        return found
+
+    def finished(self, workload: str, identity: Identity) -> Finished | None:
+        """The newest finals of the workload on exactly this identity."""
+        rows = self._own.rows("finished", workload=workload, gpu=identity.id)
+        if not rows:
+            return None
+        r = rows[-1]
+        return Finished(r["workload"], json.loads(r["families"]), bool(r["vendor"]), r["run"], r["taken"])
+
+    def all(self, workload: str | None = None, gpu: Identity | str | None = None) -> list[Record]:
+        """Measurements and failures of both layers, oldest first."""
+        where = {} if workload is None else {"workload": workload}
+        found = [
+            record
+            for layer, shipped in ((self._shipped, True), (self._own, False))
+            for table in ("measurements", "failures")
+            for record in self._records(layer, shipped, table, gpu, **where)
+        ]
+        return sorted(found, key=lambda r: r.taken)
+
+    def failures(self, workload: str | None = None, gpu: Identity | str | None = None) -> list[Record]:
+        """Failures of the user's own layer, oldest first."""
+        where = {} if workload is None else {"workload": workload}
+        return self._records(self._own, False, "failures", gpu, **where)
+
+    def identities(self) -> list[tuple[Identity, bool]]:
+        """Every identity that has records, and whether it is a shipped one."""
+        layers = ((self._own, False), (self._shipped, True))
+        return [(identity_from(row), shipped) for layer, shipped in layers for row in layer.rows("gpus")]
+
+    def runs(self) -> list[RunSummary]:
+        """Runs of the user's own layer."""
+        found = self._own.rows("runs")
+        runs = [RunSummary(r["run"], r["model"], r["started"], r["seconds"], bool(r["cancelled"])) for r in found]
+        return sorted(runs, key=lambda r: r.started)
+
+    def _records(
+        self, layer: Layer, shipped: bool, table: str, gpu: Identity | str | None, **where: str
+    ) -> list[Record]:
+        if isinstance(gpu, Identity):
+            gpus = layer.rows("gpus", id=gpu.id)
+        else:
+            gpus = layer.rows("gpus") if gpu is None else layer.rows("gpus", name=gpu)
+        by_id = {row["id"]: row for row in gpus}
+        rows = layer.rows(table, gpu=list(by_id), **where)
+        wanted = sorted({row["candidate"] for row in rows} - {""})
+        candidates = {c["id"]: c for part in _chunks(wanted) for c in layer.rows("candidates", id=part)}
+        return [record_from(row, by_id[row["gpu"]], candidates.get(row["candidate"]), shipped) for row in rows]
+
+    def _trusted(self, record: Record) -> bool:
+        if record.candidate is None:
+            return True
+        return self._versions.get(record.candidate.kernel.family) == record.family_version
+
+    # -- exchange
+
+    def dump(self, gpu: str | None = None, finals_only: bool = False, shipped: bool = False) -> dict[str, list[Row]]:
+        """Rows by table, as exchange.write_file takes them; of one GPU name, and without screening, if wanted."""
+        layer = self._shipped if shipped else self._own
+        gpus = layer.rows("gpus") if gpu is None else layer.rows("gpus", name=gpu)
+        tables = {"gpus": gpus}
+        for table in ("measurements", "failures", "finished", "runs"):
+            tables[table] = layer.rows(table, gpu=[g["id"] for g in gpus])
+        if finals_only:
+            tables["measurements"] = [r for r in tables["measurements"] if r["phase"] == Phase.FINAL]
+            tables["failures"] = []
+        used = {r["candidate"] for t in ("measurements", "failures") for r in tables[t]}
+        tables["candidates"] = [c for c in layer.rows("candidates") if c["id"] in used]
+        return {table: tables[table] for table in TABLES}
+
+    def load(self, tables: Mapping[str, Iterable[Row]]) -> int:
+        """Add the rows that are not here yet; returns how many there were. Rows are checked by exchange.read_file."""
+        return sum(self._own.insert(table, tables.get(table, ())) for table in TABLES)
+
+    def prune(self, before: str = "", outdated: bool = False, screening: bool = False) -> int:
+        """Remove measurements and failures of the user's own layer; returns how many.
+
+        Args:
+            before: those taken before this time (ISO 8601).
+            outdated: those of families that are gone or have another version now.
+            screening: those of the screening phase.
+        """
+        removed = 0
+        for table in ("measurements", "failures"):
+            rows = self._own.rows(table)
+            families = {c["id"]: c["family"] for c in self._own.rows("candidates")}
+            ids = [
+                r["id"]
+                for r in rows
+                if (before and r["taken"] < before)
+                or (screening and r.get("phase") == Phase.SCREEN)
+                or (outdated and r["candidate"] and self._versions.get(families[r["candidate"]]) != r["family_version"])
+            ]
+            self._own.delete(table, ids)
+            removed += len(ids)
+        stale = [r["id"] for r in self._own.rows("finished") if before and r["taken"] < before]
+        self._own.delete("finished", stale)
+        self._own.vacuum()
+        return removed
+
+    def close(self) -> None:
+        self._own.close()
+
+
+def _median(record: Record) -> float:
+    if not isinstance(record.outcome, Measurement):
+        raise RecordError(f"{record.outcome.candidate} has no time, it failed")
+    return record.outcome.us
+
+
+def _chunks(items: Sequence[str], size: int = 500) -> list[list[str]]:
+    return [list(items[i : i + size]) for i in range(0, len(items), size)]
