@@ -8,6 +8,7 @@ from core.errors import PlanError
 from core.fusion.plan import FusionPlan, Kind, LeftAlone, Operands, Refusal, Region
 from core.fusion.values import listed
 from core.graph.ir import Graph
+from templates.types import DType
 from templates.workload import Workload
 
 
@@ -21,11 +22,10 @@ class Draft:
     workload: Workload | None = None
     operands: Operands | None = None
     supported: bool = True
+    refusals: tuple[Refusal, ...] = ()
 
 
-def assemble(
-    graph: Graph, drafts: Sequence[Draft], left_alone: Iterable[LeftAlone], refusals: Iterable[Refusal]
-) -> FusionPlan:
+def assemble(graph: Graph, dtype: DType, drafts: Sequence[Draft], left_alone: Iterable[LeftAlone]) -> FusionPlan:
     """The plan of these drafts, which hold every node once. Regions run in topological order, the earliest anchor
     first, and are named r0, r1, ... in that order. Raises PlanError if two regions wait for each other.
     """
@@ -56,7 +56,9 @@ def assemble(
         stuck = [drafts[i].nodes[0] for i, before in enumerate(waits) if before and i not in order]
         raise PlanError(f"regions wait for each other in a circle: those of {listed(stuck)}", "take one apart")
     regions = tuple(_region(graph, f"r{i}", drafts[d], position) for i, d in enumerate(order))
-    return FusionPlan(graph.name, regions, tuple(left_alone), tuple(refusals))
+    left = sorted(left_alone, key=lambda x: position[x.node])
+    refusals = sorted((r for d in drafts for r in d.refusals), key=lambda r: (position[r.anchor], position[r.node]))
+    return FusionPlan(graph.name, regions, tuple(left), tuple(refusals), dtype)
 
 
 def borders(graph: Graph, nodes: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

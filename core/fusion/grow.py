@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from core.fusion.patterns import activation
 from core.fusion.plan import Operands
 from core.fusion.steps import Chain, Link, step
 from core.fusion.values import many_readers
@@ -26,7 +27,7 @@ class Growth:
     stopped_at: list[Node] = field(default_factory=list)
 
     @property
-    def workload_epilogue(self) -> Epilogue:
+    def epilogue(self) -> Epilogue:
         return Epilogue(tuple(self.ops), self.output)
 
 
@@ -54,6 +55,9 @@ def _next(graph: Graph, grown: Growth, native: DType, dtype: DType, refuse: Call
     readers = graph.consumers(x)
     if not readers:
         return f"the output of {last.name} is an output of the model"
+    pattern = activation(graph, x, native, lambda node: refuse(node) is None)
+    if pattern is not None:
+        return _admissible(grown, pattern) or pattern
     reason = many_readers(graph, last, x)
     if reason:
         return reason
@@ -61,8 +65,7 @@ def _next(graph: Graph, grown: Growth, native: DType, dtype: DType, refuse: Call
     link = step(graph, readers[0], x, chain)
     if isinstance(link, str):
         return link
-    refused = next((r for r in map(refuse, link.nodes) if r), None)
-    return refused or _admissible(grown, link) or link
+    return refuse(readers[0]) or _admissible(grown, link) or link
 
 
 def _admissible(grown: Growth, link: Link) -> str | None:

@@ -1,9 +1,10 @@
-"""The fusion plan as data, and its file form (JSON)."""
+"""The fusion plan as data."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from templates.epilogue import Epilogue
+from templates.types import DType
 from templates.workload import Workload
 
 
@@ -33,7 +34,8 @@ class Kind(StrEnum):
 class Operands:
     """Tensor names of a tuned region, as the kernel sees them. Empty string: not there.
 
-    `bias` is a vector of N constants (or a tensor of N elements); `source` has the output's shape.
+    `bias` is a constant of N elements, whatever its shape; `source` has the output's shape and may be a constant.
+    What a constant `b` holds: core.fusion.workload_of.
     """
 
     a: str
@@ -90,6 +92,7 @@ class FusionPlan:
     regions: tuple[Region, ...]
     left_alone: tuple[LeftAlone, ...] = ()
     refusals: tuple[Refusal, ...] = field(default=())
+    dtype: DType = DType.F16  # what it computes in
 
     def region_of(self, node: str) -> Region | None:
         return next((r for r in self.regions if node in r.nodes), None)

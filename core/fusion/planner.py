@@ -1,78 +1,154 @@
 """The fusion planner: every node into exactly one region, and a reason wherever it could have been otherwise."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+from core.errors import PlanError
 from core.export.operators import refusal
 from core.fusion.assemble import Draft, assemble
-from core.fusion.grow import Growth, grow
+from core.fusion.derive import (
+    Objection,
+    anchor_draft,
+    channel_shuffle,
+    derive,
+    grow_anchor,
+    pointwise_draft,
+    shuffle_draft,
+    single_draft,
+)
 from core.fusion.operators import ANCHORS, kind_of
-from core.fusion.plan import FusionPlan, Kind, LeftAlone, Refusal
-from core.fusion.values import native_dtype
-from core.fusion.workload_of import anchor_of
+from core.fusion.plan import FusionPlan, Kind, LeftAlone
+from core.fusion.values import leaves_graph, native_dtype
 from core.graph.ir import Graph, Node
 from templates.types import DType
 
 
-def plan(graph: Graph, dtype: DType = DType.F16) -> FusionPlan:
+@dataclass
+class _Cover:
+    """What the planner has decided so far."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    left: list[LeftAlone] = field(default_factory=list)
+    owner: dict[str, Draft] = field(default_factory=dict)
+
+    def take(self, draft: Draft) -> None:
+        self.drafts.append(draft)
+        self.owner.update(dict.fromkeys(draft.nodes, draft))
+
+    def taken(self, node: Node) -> str | None:
+        draft = self.owner.get(node.name)
+        if draft is None:
+            return None
+        others = [n for n in draft.nodes if n != node.name]
+        return f"{node.name} already runs with {others[0]}" if others else f"the plan keeps {node.name} alone"
+
+
+def plan(graph: Graph, dtype: DType = DType.F16, overrides: Sequence[Sequence[str]] | None = None) -> FusionPlan:
     """Cover the graph with regions. `graph` comes from the importer through `core.fusion.prepare`.
 
-    Anchors are grown from the last to the first, so that where two convolutions meet in one Add, the later one takes
-    it and reads the earlier one's result. The same graph always gives the same plan.
+    Each override is a group of node names that must be one region; a group of one keeps that node alone. Nodes that no
+    override names are planned automatically. The same input always gives the same plan. Raises PlanError if an
+    override is not legal, with the reason and the node.
     """
     native = native_dtype(graph)
-    owner: dict[str, str] = {}
-    drafts: list[Draft] = []
-    refusals: list[Refusal] = []
-    for node in reversed(graph.nodes):
-        if node.op not in ANCHORS:
-            continue
-        anchor = anchor_of(graph, node, dtype, native)
-        if isinstance(anchor, str):
-            drafts.append(Draft(Kind.OTHER, (node.name,), anchor, supported=False))
-            owner[node.name] = node.name
-            continue
-        grown = grow(graph, anchor, native, dtype, _claimed(owner))
-        owner.update({n.name: node.name for n in grown.nodes})
-        drafts.append(anchor_draft(grown))
-        refusals.extend(Refusal(node.name, n.name, grown.stop_reason) for n in grown.stopped_at)
-    left: list[LeftAlone] = []
+    automatic = _Cover()
+    _cover(graph, dtype, native, automatic)
+    chosen = automatic
+    if overrides:
+        chosen = _overridden(graph, dtype, native, overrides, automatic)
+        _cover(graph, dtype, native, chosen)
+    return assemble(graph, dtype, chosen.drafts, chosen.left)
+
+
+def _overridden(
+    graph: Graph, dtype: DType, native: DType, groups: Sequence[Sequence[str]], automatic: _Cover
+) -> _Cover:
+    """The overrides as regions. One that the planner makes anyway keeps the planner's own reasons."""
+    known = {frozenset(d.nodes): d for d in automatic.drafts}
+    cover = _Cover()
+    for group in groups:
+        again = next((n for n in group if n in cover.owner), None)
+        if again is not None:
+            raise PlanError(f"{again} is in two regions of the plan", "name each node once")
+        draft = known.get(frozenset(group)) if len(set(group)) == len(group) else None
+        if draft is not None:
+            cover.left.extend(x for x in automatic.left if x.node in draft.nodes)
+        else:
+            made = derive(graph, group, dtype, native)
+            if isinstance(made, Objection):
+                raise PlanError(f"{_named(group)} can't be one region: {made.reason}")
+            draft = made
+            if len(group) == 1:
+                cover.left.append(LeftAlone(group[0], graph.node(group[0]).op, draft.reason))
+        cover.take(draft)
+    return cover
+
+
+def _named(group: Sequence[str]) -> str:
+    return " + ".join(group) if len(group) <= 6 else f"{' + '.join(group[:5])} + {len(group) - 5} more"
+
+
+def _cover(graph: Graph, dtype: DType, native: DType, cover: _Cover) -> None:
+    """Regions for all nodes that have none yet."""
+    _anchors(graph, dtype, native, cover)
     for node in graph:
-        if node.name not in owner:
-            draft = single_draft(graph, node, _why_alone(graph, node, refusals))
-            drafts.append(draft)
-            left.append(LeftAlone(node.name, node.op, draft.reason))
-    return assemble(graph, drafts, left, reversed(refusals))
+        shuffle = channel_shuffle(graph, node)
+        if shuffle and not any(n.name in cover.owner for n in shuffle):
+            cover.take(shuffle_draft(graph, shuffle))
+    _pointwise(graph, cover)
+    for node in graph:
+        if node.name not in cover.owner:
+            draft = single_draft(graph, node, _why_alone(graph, node, cover))
+            cover.take(draft)
+            cover.left.append(LeftAlone(node.name, node.op, draft.reason))
 
 
-def anchor_draft(grown: Growth) -> Draft:
-    """The region of a grown anchor."""
-    workload = replace(grown.anchor.workload, epilogue=grown.workload_epilogue)
-    names = tuple(n.name for n in grown.nodes)
-    reason = f"{grown.anchor.kind} with epilogue {grown.workload_epilogue}; it ends here: {grown.stop_reason}"
-    return Draft(grown.anchor.kind, names, reason, workload, grown.operands)
+def _anchors(graph: Graph, dtype: DType, native: DType, cover: _Cover) -> None:
+    """From the last anchor to the first: where two convolutions meet in one Add, the later one takes it and reads the
+    earlier one's result as its source. No region can then wait for itself, because each has one way out.
+    """
+    for node in reversed(graph.nodes):
+        if node.op not in ANCHORS or node.name in cover.owner:
+            continue
+        grown = grow_anchor(graph, node, dtype, native, cover.taken)
+        if isinstance(grown, Draft):
+            cover.take(grown)
+            cover.left.append(LeftAlone(node.name, node.op, grown.reason))
+            continue
+        cover.take(anchor_draft(grown))
 
 
-def single_draft(graph: Graph, node: Node, reason: str) -> Draft:
-    """A region of one node that is no anchor; unsupported with the exporter's reason where it has no kernel."""
-    refused = refusal(graph, node)
-    return Draft(
-        kind_of(node.op), (node.name,), f"{node.name}: {refused}" if refused else reason, supported=not refused
-    )
+def _pointwise(graph: Graph, cover: _Cover) -> None:
+    """Pointwise nodes, from each last one backwards over producers that only this group reads."""
+    for sink in reversed(graph.nodes):
+        if not _free_pointwise(graph, sink, cover):
+            continue
+        group = {sink.name: sink}
+        frontier = [sink]
+        while frontier:
+            node = frontier.pop()
+            for producer in dict.fromkeys(filter(None, map(graph.producer, node.inputs))):
+                if producer.name in group or not _free_pointwise(graph, producer, cover):
+                    continue
+                readers = graph.consumers(producer.output)
+                if not leaves_graph(graph, producer.output) and all(r.name in group for r in readers):
+                    group[producer.name] = producer
+                    frontier.append(producer)
+        if len(group) > 1:
+            cover.take(pointwise_draft([n for n in graph if n.name in group]))
 
 
-def _claimed(owner: dict[str, str]) -> Callable[[Node], str | None]:
-    def refuse(node: Node) -> str | None:
-        taken = owner.get(node.name)
-        return f"{node.name} already runs in the region of {taken}" if taken else None
-
-    return refuse
+def _free_pointwise(graph: Graph, node: Node, cover: _Cover) -> bool:
+    return node.name not in cover.owner and kind_of(node.op) is Kind.POINTWISE and not refusal(graph, node)
 
 
-def _why_alone(graph: Graph, node: Node, refusals: list[Refusal]) -> str:
-    refused = next((r for r in refusals if r.node == node.name), None)
+def _why_alone(graph: Graph, node: Node, cover: _Cover) -> str:
+    refused = next((r for d in cover.drafts for r in d.refusals if r.node == node.name), None)
     if refused:
         return f"not fused into {refused.anchor}: {refused.reason}"
     if kind_of(node.op) is not Kind.POINTWISE:
         return f"{node.op} has no epilogue form"
-    return "no GEMM or convolution produces its input"
+    producers = [p for p in map(graph.producer, node.inputs) if p]
+    if not producers:
+        return "it reads only inputs and constants of the model"
+    return f"no GEMM or convolution produces its input; {producers[0].name} ({producers[0].op}) does"

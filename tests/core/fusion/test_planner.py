@@ -31,7 +31,7 @@ def test_resnet_block_fuses_bias_relu_and_residual_into_the_later_convolution() 
     assert last.workload == GemmWorkload(2 * 14 * 14, 128, 64, epilogue=last.epilogue)
     assert str(last.epilogue) == "bias+add+relu"
     assert last.operands is not None and last.operands.source == "conv2.out"
-    assert "already runs in the region of conv3" in refusal(found, "add0")
+    assert "add0 already runs with conv3" in refusal(found, "add0")
     assert found.supported
 
 

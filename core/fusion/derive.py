@@ -1,0 +1,150 @@
+"""Whether a group of nodes can run as one kernel, which one, and if not, which node stands in the way and why."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from core.export.operators import refusal
+from core.fusion.assemble import Draft, borders
+from core.fusion.grow import Growth, grow
+from core.fusion.operators import ANCHORS, kind_of
+from core.fusion.plan import Kind, Refusal
+from core.fusion.values import counted, listed
+from core.fusion.workload_of import anchor_of
+from core.graph.ir import Graph, Node
+from templates.types import DType
+
+
+@dataclass(frozen=True)
+class Objection:
+    """Why nodes can't be one region, and the node that stands in the way."""
+
+    reason: str
+    node: str
+
+
+def derive(graph: Graph, names: Sequence[str], dtype: DType, native: DType) -> Draft | Objection:
+    """The region that exactly these nodes form."""
+    unknown = next((n for n in names if not graph.has_node(n)), None)
+    if unknown is not None:
+        return Objection(f"the model has no node named {unknown}", unknown)
+    twice = next((n for n in names if list(names).count(n) > 1), None)
+    if twice is not None:
+        return Objection(f"{twice} is named twice", twice)
+    if not names:
+        return Objection("a region needs at least one node", "")
+    position = {n.name: i for i, n in enumerate(graph)}
+    nodes = [graph.node(n) for n in sorted(names, key=position.__getitem__)]
+    anchors = [n for n in nodes if n.op in ANCHORS]
+    if len(anchors) > 1:
+        reason = f"{listed([a.name for a in anchors])} each need a kernel of their own; a region has one of them"
+        return Objection(reason, anchors[1].name)
+    if anchors:
+        return _around(graph, anchors[0], nodes, dtype, native)
+    return _without_anchor(graph, nodes)
+
+
+# --- regions with an anchor ----------------------------------------------------------------------------------------
+
+
+def anchor_draft(grown: Growth) -> Draft:
+    """The region of a grown anchor."""
+    workload = replace(grown.anchor.workload, epilogue=grown.epilogue)
+    names = tuple(n.name for n in grown.nodes)
+    reason = f"{grown.anchor.kind} with epilogue {grown.epilogue}; it ends here: {grown.stop_reason}"
+    refusals = tuple(Refusal(names[0], n.name, grown.stop_reason) for n in grown.stopped_at)
+    return Draft(grown.anchor.kind, names, reason, workload, grown.operands, refusals=refusals)
+
+
+def grow_anchor(
+    graph: Graph, node: Node, dtype: DType, native: DType, refuse: Callable[[Node], str | None]
+) -> Growth | Draft:
+    """The anchor with its chain; an unsupported region where no template serves it."""
+    anchor = anchor_of(graph, node, dtype, native)
+    reason = anchor if isinstance(anchor, str) else refusal(graph, node)
+    if isinstance(anchor, str) or reason:
+        return Draft(Kind.OTHER, (node.name,), f"{node.name}: {reason}", supported=False)
+    return grow(graph, anchor, native, dtype, refuse)
+
+
+def _around(graph: Graph, anchor: Node, nodes: Sequence[Node], dtype: DType, native: DType) -> Draft | Objection:
+    wanted = {n.name for n in nodes}
+    grown = grow_anchor(
+        graph, anchor, dtype, native, lambda n: None if n.name in wanted else f"the plan leaves {n.name} out"
+    )
+    taken = set(grown.nodes) if isinstance(grown, Draft) else {n.name for n in grown.nodes}
+    missing = [n for n in nodes if n.name not in taken]
+    if isinstance(grown, Draft):
+        return Objection(grown.reason, anchor.name) if missing else grown
+    if not missing:
+        return anchor_draft(grown)
+    first = missing[0]
+    if nodes.index(first) < nodes.index(anchor):
+        return Objection(f"{first.name} comes before {anchor.name}; an epilogue follows its anchor", first.name)
+    if first.name not in {n.name for n in grown.stopped_at}:
+        return Objection(
+            f"{first.name} does not follow directly on {grown.nodes[-1].name}; an epilogue is a chain", first.name
+        )
+    return Objection(grown.stop_reason, first.name)
+
+
+# --- regions without an anchor -------------------------------------------------------------------------------------
+
+
+def single_draft(graph: Graph, node: Node, reason: str) -> Draft:
+    """A region of one node that is no anchor; unsupported with the exporter's reason where it has no kernel."""
+    refused = refusal(graph, node)
+    kind = kind_of(node.op)
+    return Draft(kind, (node.name,), f"{node.name}: {refused}" if refused else reason, supported=not refused)
+
+
+def pointwise_draft(nodes: Sequence[Node]) -> Draft:
+    reason = f"{counted(len(nodes), 'pointwise node')} in one pass over memory"
+    return Draft(Kind.POINTWISE, tuple(n.name for n in nodes), reason)
+
+
+def shuffle_draft(graph: Graph, nodes: Sequence[Node]) -> Draft:
+    groups = graph.shape(nodes[0].output)[1]
+    return Draft(Kind.LAYOUT, tuple(n.name for n in nodes), f"channel shuffle over {groups} groups in one copy")
+
+
+def _without_anchor(graph: Graph, nodes: Sequence[Node]) -> Draft | Objection:
+    if len(nodes) == 1:
+        return single_draft(graph, nodes[0], "the plan keeps it alone")
+    shuffle = channel_shuffle(graph, nodes[0])
+    if shuffle and {n.name for n in shuffle} == {n.name for n in nodes}:
+        return shuffle_draft(graph, nodes)
+    for node in nodes:
+        kind = kind_of(node.op)
+        if kind is not Kind.POINTWISE:
+            return Objection(
+                f"{node.name} ({node.op}) is a {kind} node; without a GEMM or convolution only pointwise nodes fuse",
+                node.name,
+            )
+        refused = refusal(graph, node)
+        if refused:
+            return Objection(f"{node.name}: {refused}", node.name)
+    _, outputs = borders(graph, [n.name for n in nodes])
+    if len(outputs) != 1:
+        makers = [p.name for p in map(graph.producer, outputs) if p]
+        return Objection(f"the results of {listed(makers)} leave the region; a region writes one tensor", makers[0])
+    return pointwise_draft(nodes)
+
+
+def channel_shuffle(graph: Graph, first: Node) -> tuple[Node, Node, Node] | None:
+    """Reshape - Transpose - Reshape that interleaves groups of channels (ShuffleNet), if `first` starts one."""
+    chain = [first]
+    while len(chain) < 3:
+        readers = graph.consumers(chain[-1].output)
+        if len(readers) != 1 or chain[-1].output in graph.outputs:
+            return None
+        chain.append(readers[0])
+    reshape, transpose, back = chain
+    if (reshape.op, transpose.op, back.op) != ("Reshape", "Transpose", "Reshape"):
+        return None
+    before, split = graph.shape(reshape.inputs[0]), graph.shape(reshape.output)
+    if len(before) < 3 or split != (before[0], split[1], split[2], *before[2:]) or split[1] * split[2] != before[1]:
+        return None
+    swapped = [0, 2, 1, *range(3, len(split))]
+    if list(transpose.attrs.get("perm", ())) != swapped or graph.shape(back.output) != before:
+        return None
+    return reshape, transpose, back
