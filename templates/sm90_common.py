@@ -1,0 +1,93 @@
+"""What the Hopper families share: the generated epilogue's form, compiler flags, hardware figures, tile arithmetic."""
+
+from math import ceil, gcd
+
+from templates.epilogue import Epilogue
+from templates.gpu import GpuSpec
+from templates.types import DType
+from templates.workload import ConvWorkload
+
+# Common to every sm90 kernel: programmatic dependent launch compiled in, used or not at each launch.
+FLAGS = ("-gencode=arch=compute_90a,code=sm_90a", "-DCUTLASS_ENABLE_GDC_FOR_SM90=1")
+TMA_BYTES = 16  # a TMA stride is a multiple of 16 bytes (CUDA driver API, cuTensorMapEncodeTiled)
+PIPELINE_BYTES = 16  # a full and an empty mbarrier for each stage
+CONSUMER_REGISTERS = 240  # what setmaxnreg leaves a thread of two consumer warp groups
+# Accumulators a consumer thread may hold and still run its epilogue without spilling; 208 and more get CUTLASS's
+# HeavyRegisterPressure split (sm90_gemm_tma_warpspecialized_pingpong.hpp).
+MAX_ACCUMULATORS = 192
+
+
+def chain_source(epilogue: Epilogue) -> tuple[str, bool]:
+    """(functor `EpilogueChain` of every step but a final ReLU, whether a final ReLU follows).
+
+    The final ReLU is a modifier of the conversion to the 16-bit output, so it is taken out of the chain.
+    """
+    final_relu = bool(epilogue.ops) and epilogue.ops[-1].op == "relu"
+    head = Epilogue(epilogue.ops[:-1], epilogue.output) if final_relu else epilogue
+    return head.functor("EpilogueChain"), final_relu
+
+
+def memory_type(dtype: DType) -> str:
+    """The C++ type of an operand in memory; tf32 kernels read float."""
+    return "float" if dtype in (DType.TF32, DType.F32) else dtype.cutlass
+
+
+def conv_refusal(workload: ConvWorkload, gpu: GpuSpec) -> str | None:
+    """What both Hopper convolutions refuse: other GPUs, groups, types, channels that TMA can't address."""
+    if gpu.sm != 90:
+        return f"wgmma needs compute capability 9.0, the GPU has {gpu.sm / 10}"
+    if workload.groups != 1:
+        return f"{workload.groups} groups: an implicit GEMM over all channels is wasted on them"
+    if workload.dtype not in (DType.F16, DType.BF16):
+        return f"no kernel for operands of type {workload.dtype}"
+    if workload.accumulator != DType.F32:
+        return f"accumulates in f32, not in {workload.accumulator}"
+    for letter, channels in (("C", workload.c), ("K", workload.k)):
+        if channels % 8:
+            return f"{letter} = {channels} is not a multiple of 8: TMA moves channels in 16-byte units"
+    return None
+
+
+def epilogue_smem(tile_m: int, tile_n: int, cooperative: bool, epilogue: Epilogue, bias_bytes: int) -> int:
+    """Bytes of the TMA epilogue's shared memory (CUTLASS epilogue/collective/builders/sm90_builder.inl).
+
+    Subtiles of 64x32 (pingpong) or 128x32 (cooperative); two stages of D, or up to four that the source and D share.
+    """
+    rows, columns = min(128 if cooperative else 64, tile_m), gcd(32, tile_n)
+    subtiles = (tile_m // rows) * (tile_n // columns)
+    stages = min(subtiles, 2)
+    if epilogue.has_source:
+        stages = max(min(subtiles, 4), stages + 1)
+    bias = tile_n * bias_bytes if epilogue.has_bias else 0
+    load_barriers = PIPELINE_BYTES * max(min(subtiles, 4), stages if epilogue.has_source else 1)
+    return _round_up(stages * rows * columns * epilogue.output.itemsize + bias, 128) + _round_up(load_barriers, 128)
+
+
+def mainloop_stages(capacity: int, carveout: int, tile: tuple[int, int, int], itemsize: int) -> int:
+    """Stages of A and B tiles that fit beside the epilogue (compute_stage_count_or_override in CUTLASS)."""
+    m, n, k = tile
+    stage = _round_up((m + n) * k * itemsize, 128) + PIPELINE_BYTES
+    return max(0, capacity // 128 * 128 - _round_up(carveout, 128)) // stage
+
+
+def waves(tiles: float, slots: int) -> float:
+    """Rounds a persistent grid of `slots` takes: whole ones, the last as long as the others."""
+    return float(ceil(tiles / slots))
+
+
+def wgmma_clocks(n: int) -> float:
+    """Clocks of one wgmma m64 n k16 with both operands in shared memory.
+
+    The tensor cores of an SM do 2048 fp16 multiply-adds a clock; shared memory delivers 128 bytes a clock, which bounds
+    narrow tiles: A is 64x16, B is n x 16.
+    """
+    return max(64 * n * 16 / 2048, (64 * 16 + n * 16) * 2 / 128)
+
+
+def sustained_hz(gpu: GpuSpec) -> float:
+    """The clock at which the tensor cores give the GPU's sustained rate: power holds it below the boost clock."""
+    return gpu.tensor_tflops * 1e12 / (gpu.sm_count * 4096.0)
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step

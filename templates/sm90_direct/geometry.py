@@ -1,0 +1,94 @@
+"""How an instance of the direct convolution is laid over a problem: the same arithmetic as `Plan` in
+include/bolt/sm90_conv_direct.cuh, so that what is called legal here is not refused there.
+"""
+
+from dataclasses import dataclass
+
+from templates.sm90_direct.space import Instance
+from templates.workload import ConvWorkload
+
+PATCH, ROWS = 1, 2  # Launch.variant: block geometry
+CHANNELS = 64  # output channels of a warp group, input channels of a chunk
+ROW_BYTES, ATOM_BYTES = 128, 1024
+SMEM_PER_SM, OVERHEAD, RESERVED_PER_BLOCK = 233472, 2048, 1024
+MAX_PIXEL_STAGES, MAX_WEIGHT_STAGES, MAX_RESIDENT_STAGES, MAX_BOX = 4, 8, 32, 256
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A legal layout: blocks of the whole problem, what one stage holds, how shared memory is split."""
+
+    blocks: int
+    block_pixels: int  # output pixels a block stores at most
+    chunks: int
+    channel_tiles: int
+    box_bytes: int
+    pixel_stages: int
+    weight_stages: int
+    smem: int
+
+
+def lay(instance: Instance, workload: ConvWorkload, variant: int) -> Geometry | str:
+    """The geometry, or the reason why the instance does not serve the problem in this block geometry."""
+    w, pixels = workload, instance.pixels
+    halo_x, halo_y = (w.s - 1) * w.dilation[1], (w.r - 1) * w.dilation[0]
+    shared = min(w.pad[1], w.pad[3], halo_x)
+    row_pitch = w.q + halo_x - shared
+    rows = min(pixels // row_pitch, w.p)
+    if w.r * w.s % instance.taps_per_stage:
+        return f"{w.r * w.s} filter taps do not divide into stages of {instance.taps_per_stage}"
+    if variant == ROWS and rows == 0:
+        return f"a row of {row_pitch} pixels is longer than a block of {pixels}"
+    height, width = (rows, w.q) if variant == ROWS else (pixels // 8, 8)
+    pitch = row_pitch if variant == ROWS else 8 + halo_x
+    if max(pitch, width, height + halo_y) > MAX_BOX:
+        return f"a block of {height}x{width} pixels with its halo is more than a TMA box of {MAX_BOX}"
+    box = (height + halo_y) * pitch * ROW_BYTES
+    stage = _round_up(box + (shared * ROW_BYTES if variant == ROWS else 0), ATOM_BYTES)
+    chunks, channel_tiles = -(-w.c // CHANNELS), -(-w.k // (CHANNELS * instance.channel_groups))
+    split = _split(instance, stage, w.r * w.s, chunks, channel_tiles)
+    if isinstance(split, str):
+        return split
+    pixel_stages, weight_stages = split
+    smem = OVERHEAD + instance.groups * _result_bytes(instance) + pixel_stages * instance.pixel_groups * stage
+    blocks = w.n * -(-w.p // height) * -(-w.q // width)
+    return Geometry(
+        blocks, height * width, chunks, channel_tiles, box, pixel_stages, weight_stages,
+        smem + weight_stages * _weight_stage(instance),
+    )  # fmt: skip
+
+
+def _split(instance: Instance, stage: int, taps: int, chunks: int, channel_tiles: int) -> tuple[int, int] | str:
+    """(pixel stages, weight stages), or why shared memory does not suffice."""
+    room = SMEM_PER_SM // instance.blocks_per_sm - RESERVED_PER_BLOCK - OVERHEAD
+    room -= instance.groups * _result_bytes(instance)
+    pixel_bytes, weight_stage = instance.pixel_groups * stage, _weight_stage(instance)
+    least_pixels = 2 if chunks > 1 else 1  # a pixel stage is released one chunk late
+    if instance.weights == "resident":
+        resident = taps // instance.taps_per_stage * chunks
+        if channel_tiles != 1 or resident > MAX_RESIDENT_STAGES:
+            return "all weights at once do not fit the resident instance"
+        pixel_stages = min(MAX_PIXEL_STAGES, max(0, room - resident * weight_stage) // pixel_bytes)
+        weight_stages = resident
+    else:
+        pixel_stages, weight_stages = 2, max(0, room - 2 * pixel_bytes) // weight_stage
+        if weight_stages < 2 and chunks == 1:
+            pixel_stages, weight_stages = 1, max(0, room - pixel_bytes) // weight_stage
+        weight_stages = min(MAX_WEIGHT_STAGES, weight_stages)
+        if weight_stages < 2:
+            return f"a pixel stage of {stage} bytes leaves no room for two stages of weights"
+    if pixel_stages < least_pixels:
+        return f"a pixel stage of {stage} bytes does not fit {least_pixels} times beside the weights"
+    return pixel_stages, weight_stages
+
+
+def _result_bytes(instance: Instance) -> int:
+    return (instance.pixels + 8) * ROW_BYTES
+
+
+def _weight_stage(instance: Instance) -> int:
+    return CHANNELS * instance.channel_groups * ROW_BYTES * instance.taps_per_stage
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step

@@ -1,0 +1,120 @@
+"""The sm90 GEMM family: TMA loads, wgmma, persistent warp-specialised kernels, epilogue visitor tree, TMA stores."""
+
+from collections.abc import Iterator
+
+from templates.emit import render, wrap
+from templates.family import Candidate, Kernel, Launch, Score
+from templates.gpu import GpuSpec
+from templates.sm90_common import FLAGS, TMA_BYTES, chain_source, memory_type
+from templates.sm90_gemm import rules, space
+from templates.types import DType, MatrixLayout
+from templates.workload import GemmWorkload, Workload
+
+MIN_STAGES = 2  # CUTLASS sm90_mma_tma_gmma_ss_warpspecialized.hpp
+
+
+class Sm90Gemm:
+    """Family; see templates/family.py for the contract."""
+
+    name = "sm90_gemm"
+    version = 1
+    min_sm = 90
+    max_sm = 90
+
+    def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
+        if gpu.sm != 90:
+            return f"wgmma needs compute capability 9.0, the GPU has {gpu.sm / 10}"
+        if not isinstance(workload, GemmWorkload):
+            return "the family computes matrix products"
+        if workload.dtype not in (DType.F16, DType.BF16, DType.TF32):
+            return f"no kernel for operands of type {workload.dtype}"
+        if workload.accumulator != DType.F32:
+            return f"accumulates in f32, not in {workload.accumulator}"
+        if workload.epilogue.output not in (DType.F16, DType.BF16, DType.F32):
+            return f"no kernel writes {workload.epilogue.output}"
+        if workload.dtype == DType.TF32 and (workload.layout_a, workload.layout_b) != ("row", "col"):
+            return "tf32 needs a row-major A and a column-major B: wgmma reads 32-bit operands along K only"
+        return _alignment_reason(workload)
+
+    def kernels(self, workload: Workload, gpu: GpuSpec) -> Iterator[Kernel]:
+        if not isinstance(workload, GemmWorkload):
+            return
+        widest, widest_d = TMA_BYTES // workload.dtype.itemsize, TMA_BYTES // workload.epilogue.output.itemsize
+        for point in space.points():
+            yield Kernel(
+                family=self.name,
+                params=tuple(sorted(point.items())),
+                epilogue=workload.epilogue,
+                dtype=workload.dtype,
+                accumulator=workload.accumulator,
+                layout_a=workload.layout_a,
+                layout_b=workload.layout_b,
+                alignment=(widest, widest, widest_d),
+                stem=space.stem(point),
+            )
+
+    def illegal(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> str | None:
+        refused = self.refuses(workload, gpu)
+        if refused or not isinstance(workload, GemmWorkload):
+            return refused
+        depth = rules.stages(kernel, gpu)
+        if depth < MIN_STAGES:
+            return f"shared memory holds {depth} stages of the tile, {MIN_STAGES} are needed"
+        shape = rules.lay(kernel, workload, gpu)
+        if shape.cluster_m > shape.tiles_m or shape.cluster_n > shape.tiles_n:
+            return (
+                f"a cluster of {shape.cluster_m}x{shape.cluster_n} over {shape.tiles_m}x{shape.tiles_n} tiles "
+                "leaves CTAs without work"
+            )
+        if kernel.dtype == DType.TF32 and shape.tile_k > 64:
+            return "a tf32 tile of 128 along K is twice the bytes for the same products"
+        return None
+
+    def launches(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> list[Launch]:
+        return rules.launches(kernel, workload, gpu) if isinstance(workload, GemmWorkload) else []
+
+    def score(self, candidate: Candidate, workload: Workload, gpu: GpuSpec) -> Score:
+        if not isinstance(workload, GemmWorkload):
+            raise ValueError(f"{self.name} scores matrix products only")
+        return rules.score(candidate, workload, gpu)
+
+    def source(self, kernel: Kernel) -> str:
+        chain, final_relu = chain_source(kernel.epilogue)
+        layouts = {MatrixLayout.ROW: "cutlass::layout::RowMajor", MatrixLayout.COL: "cutlass::layout::ColumnMajor"}
+        schedule = kernel["schedule"]
+        body = render(
+            __file__,
+            "kernel.cu.jinja",
+            chain=chain,
+            final_relu=final_relu,
+            element=memory_type(kernel.dtype),
+            element_d=memory_type(kernel.epilogue.output),
+            layout_a=layouts[kernel.layout_a],
+            layout_b=layouts[kernel.layout_b],
+            cooperative=schedule != "pingpong",
+            stream_k=schedule == "stream_k",
+            **{name: value for name, value in kernel.params if name != "schedule"},
+        )
+        return wrap(kernel, ("bolt/sm90_gemm.hpp",), body)
+
+    def flags(self, kernel: Kernel, gpu: GpuSpec) -> tuple[str, ...]:
+        return FLAGS
+
+    def compile_seconds(self, kernel: Kernel) -> tuple[float, float]:
+        return 55.0, 14.0
+
+
+def _alignment_reason(workload: GemmWorkload) -> str | None:
+    """TMA moves rows whose stride is a multiple of 16 bytes: the contiguous extent of each operand."""
+    widest = TMA_BYTES // workload.dtype.itemsize
+    rows = {
+        "A": ("K", workload.k) if workload.layout_a == MatrixLayout.ROW else ("M", workload.m),
+        "B": ("N", workload.n) if workload.layout_b == MatrixLayout.ROW else ("K", workload.k),
+    }
+    for operand, (letter, extent) in rows.items():
+        if extent % widest:
+            return f"{letter} = {extent} is not a multiple of {widest}: TMA reads rows of {operand} in 16-byte units"
+    widest_d = TMA_BYTES // workload.epilogue.output.itemsize
+    if workload.n % widest_d:
+        return f"N = {workload.n} is not a multiple of {widest_d}: TMA writes rows of D in 16-byte units"
+    return None
