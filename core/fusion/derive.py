@@ -1,6 +1,6 @@
 """Whether a group of nodes can run as one kernel, which one, and if not, which node stands in the way and why."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from core.export.operators import refusal
@@ -8,8 +8,8 @@ from core.fusion.assemble import Draft, borders
 from core.fusion.grow import Growth, grow
 from core.fusion.operators import ANCHORS, kind_of
 from core.fusion.plan import Kind, Refusal
-from core.fusion.values import counted, listed
-from core.fusion.workload_of import anchor_of
+from core.fusion.values import counted, listed, untyped
+from core.fusion.workload_of import Anchor, anchor_of
 from core.graph.ir import Graph, Node
 from templates.types import DType
 
@@ -55,26 +55,24 @@ def anchor_draft(grown: Growth) -> Draft:
     return Draft(grown.anchor.kind, names, reason, workload, grown.operands, refusals=refusals)
 
 
-def grow_anchor(
-    graph: Graph, node: Node, dtype: DType, native: DType, refuse: Callable[[Node], str | None]
-) -> Growth | Draft:
-    """The anchor with its chain; an unsupported region where no template serves it."""
-    anchor = anchor_of(graph, node, dtype, native)
-    reason = anchor if isinstance(anchor, str) else refusal(graph, node)
-    if isinstance(anchor, str) or reason:
-        return Draft(Kind.OTHER, (node.name,), f"{node.name}: {reason}", supported=False)
-    return grow(graph, anchor, native, dtype, refuse)
+def supported_anchor(graph: Graph, node: Node, dtype: DType, native: DType) -> Anchor | Draft:
+    """The anchor that the node makes; an unsupported region where no template serves it."""
+    reason = untyped(graph, node) or refusal(graph, node)
+    anchor = reason or anchor_of(graph, node, dtype, native)
+    if isinstance(anchor, str):
+        return Draft(Kind.OTHER, (node.name,), f"{node.name}: {anchor}", supported=False)
+    return anchor
 
 
 def _around(graph: Graph, anchor: Node, nodes: Sequence[Node], dtype: DType, native: DType) -> Draft | Objection:
     wanted = {n.name for n in nodes}
-    grown = grow_anchor(
-        graph, anchor, dtype, native, lambda n: None if n.name in wanted else f"the plan leaves {n.name} out"
-    )
-    taken = set(grown.nodes) if isinstance(grown, Draft) else {n.name for n in grown.nodes}
+    found = supported_anchor(graph, anchor, dtype, native)
+    if isinstance(found, Draft):
+        return Objection(found.reason, anchor.name) if len(nodes) > 1 else found
+    leave_out = "the plan leaves {} out"
+    grown = grow(graph, found, native, dtype, lambda n: None if n.name in wanted else leave_out.format(n.name))
+    taken = {n.name for n in grown.nodes}
     missing = [n for n in nodes if n.name not in taken]
-    if isinstance(grown, Draft):
-        return Objection(grown.reason, anchor.name) if missing else grown
     if not missing:
         return anchor_draft(grown)
     first = missing[0]
@@ -92,7 +90,7 @@ def _around(graph: Graph, anchor: Node, nodes: Sequence[Node], dtype: DType, nat
 
 def single_draft(graph: Graph, node: Node, reason: str) -> Draft:
     """A region of one node that is no anchor; unsupported with the exporter's reason where it has no kernel."""
-    refused = refusal(graph, node)
+    refused = untyped(graph, node) or refusal(graph, node)
     kind = kind_of(node.op)
     return Draft(kind, (node.name,), f"{node.name}: {refused}" if refused else reason, supported=not refused)
 
@@ -120,7 +118,7 @@ def _without_anchor(graph: Graph, nodes: Sequence[Node]) -> Draft | Objection:
                 f"{node.name} ({node.op}) is a {kind} node; without a GEMM or convolution only pointwise nodes fuse",
                 node.name,
             )
-        refused = refusal(graph, node)
+        refused = untyped(graph, node) or refusal(graph, node)
         if refused:
             return Objection(f"{node.name}: {refused}", node.name)
     _, outputs = borders(graph, [n.name for n in nodes])
@@ -139,7 +137,9 @@ def channel_shuffle(graph: Graph, first: Node) -> tuple[Node, Node, Node] | None
             return None
         chain.append(readers[0])
     reshape, transpose, back = chain
-    if (reshape.op, transpose.op, back.op) != ("Reshape", "Transpose", "Reshape"):
+    if (reshape.op, transpose.op, back.op) != ("Reshape", "Transpose", "Reshape") or any(
+        untyped(graph, n) for n in chain
+    ):
         return None
     before, split = graph.shape(reshape.inputs[0]), graph.shape(reshape.output)
     if len(before) < 3 or split != (before[0], split[1], split[2], *before[2:]) or split[1] * split[2] != before[1]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from core.fusion.patterns import activation
 from core.fusion.plan import Operands
 from core.fusion.steps import Chain, Link, step
-from core.fusion.values import many_readers
+from core.fusion.values import many_readers, untyped
 from core.fusion.workload_of import Anchor
 from core.graph.ir import Graph, Node
 from templates.epilogue import Epilogue, EpilogueOp
@@ -61,6 +61,9 @@ def _next(graph: Graph, grown: Growth, native: DType, dtype: DType, refuse: Call
     reason = many_readers(graph, last, x)
     if reason:
         return reason
+    unknown = untyped(graph, readers[0])
+    if unknown:
+        return unknown
     chain = Chain(graph.types[x], grown.anchor.axis, native, dtype)
     link = step(graph, readers[0], x, chain)
     if isinstance(link, str):

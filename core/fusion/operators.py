@@ -32,3 +32,16 @@ _KINDS = ((POINTWISE, Kind.POINTWISE), (REDUCTION, Kind.REDUCTION), (POOL, Kind.
 def kind_of(op: str) -> Kind:
     """The kind of a region that holds only this operator, which is no anchor."""
     return next((kind for ops, kind in _KINDS if op in ops), Kind.OTHER)
+
+
+_WHY_NO_EPILOGUE = {
+    Kind.REDUCTION: "it needs whole rows of the result, which no one thread block holds",
+    Kind.POOL: "it reads neighbours, which other thread blocks compute",
+    Kind.LAYOUT: "it moves elements, an epilogue only changes their values",
+}
+
+
+def no_epilogue_form(op: str) -> str:
+    """Why the operator can't be an epilogue step whatever its operands are."""
+    why = _WHY_NO_EPILOGUE.get(kind_of(op))
+    return f"{op} has no epilogue form" + (f": {why}" if why else "")

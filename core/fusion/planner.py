@@ -11,14 +11,16 @@ from core.fusion.derive import (
     anchor_draft,
     channel_shuffle,
     derive,
-    grow_anchor,
     pointwise_draft,
     shuffle_draft,
     single_draft,
+    supported_anchor,
 )
-from core.fusion.operators import ANCHORS, kind_of
+from core.fusion.grow import grow
+from core.fusion.operators import ANCHORS, kind_of, no_epilogue_form
 from core.fusion.plan import FusionPlan, Kind, LeftAlone
-from core.fusion.values import leaves_graph, native_dtype
+from core.fusion.values import leaves_graph, native_dtype, untyped
+from core.fusion.workload_of import Anchor
 from core.graph.ir import Graph, Node
 from templates.types import DType
 
@@ -104,18 +106,24 @@ def _cover(graph: Graph, dtype: DType, native: DType, cover: _Cover) -> None:
 
 
 def _anchors(graph: Graph, dtype: DType, native: DType, cover: _Cover) -> None:
-    """From the last anchor to the first: where two convolutions meet in one Add, the later one takes it and reads the
-    earlier one's result as its source. No region can then wait for itself, because each has one way out.
+    """Regions around anchors. Where two meet in one Add, the one with more arithmetic for each byte takes it, since
+    reading the other's result hides behind its arithmetic; of equals, the later one. No region can then wait for
+    itself, whatever the order, because each has one way out.
     """
-    for node in reversed(graph.nodes):
+    position = {n.name: i for i, n in enumerate(graph)}
+    anchors: list[tuple[float, int, Node, Anchor]] = []
+    for node in graph:
         if node.op not in ANCHORS or node.name in cover.owner:
             continue
-        grown = grow_anchor(graph, node, dtype, native, cover.taken)
-        if isinstance(grown, Draft):
-            cover.take(grown)
-            cover.left.append(LeftAlone(node.name, node.op, grown.reason))
-            continue
-        cover.take(anchor_draft(grown))
+        anchor = supported_anchor(graph, node, dtype, native)
+        if isinstance(anchor, Draft):
+            cover.take(anchor)
+            cover.left.append(LeftAlone(node.name, node.op, anchor.reason))
+        else:
+            intensity = anchor.workload.flops / anchor.workload.bytes
+            anchors.append((-intensity, -position[node.name], node, anchor))
+    for *_, anchor in sorted(anchors, key=lambda a: a[:2]):
+        cover.take(anchor_draft(grow(graph, anchor, native, dtype, cover.taken)))
 
 
 def _pointwise(graph: Graph, cover: _Cover) -> None:
@@ -139,7 +147,11 @@ def _pointwise(graph: Graph, cover: _Cover) -> None:
 
 
 def _free_pointwise(graph: Graph, node: Node, cover: _Cover) -> bool:
-    return node.name not in cover.owner and kind_of(node.op) is Kind.POINTWISE and not refusal(graph, node)
+    return (
+        node.name not in cover.owner
+        and kind_of(node.op) is Kind.POINTWISE
+        and not (untyped(graph, node) or refusal(graph, node))
+    )
 
 
 def _why_alone(graph: Graph, node: Node, cover: _Cover) -> str:
@@ -147,7 +159,7 @@ def _why_alone(graph: Graph, node: Node, cover: _Cover) -> str:
     if refused:
         return f"not fused into {refused.anchor}: {refused.reason}"
     if kind_of(node.op) is not Kind.POINTWISE:
-        return f"{node.op} has no epilogue form"
+        return no_epilogue_form(node.op)
     producers = [p for p in map(graph.producer, node.inputs) if p]
     if not producers:
         return "it reads only inputs and constants of the model"

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from core.fusion.operators import ANCHORS, no_epilogue_form
 from core.fusion.values import attr, per_channel, present, scalar, shape_text, stored_dtype
 from core.graph.ir import Graph, Node, TensorType
 from templates.epilogue import EpilogueOp
@@ -110,11 +111,8 @@ def _by_source(node: Node, source_first: bool) -> tuple[EpilogueOp, ...] | None:
 
 def step(graph: Graph, node: Node, x: str, chain: Chain) -> Link | str:
     """The node as the next step after the value `x`; else why it is none."""
-    if graph.shape(node.output) != graph.shape(x) and node.op != "Cast":
-        before, after = shape_text(graph.shape(x)), shape_text(graph.shape(node.output))
-        if node.op in _BINARY:
-            return f"{node.name} broadcasts the result from {before} to {after}"
-        return f"{node.op} has no epilogue form"
+    if node.op in ANCHORS:
+        return f"{node.name} ({node.op}) needs a kernel of its own"
     if node.op == "Cast":
         return _cast(graph, node, chain)
     unary = _unary(graph, node)
@@ -123,7 +121,10 @@ def step(graph: Graph, node: Node, x: str, chain: Chain) -> Link | str:
     if unary is not None:
         return Link((node,), unary, node.output)
     if node.op not in _BINARY:
-        return f"{node.op} has no epilogue form"
+        return no_epilogue_form(node.op)
+    if graph.shape(node.output) != graph.shape(x):
+        before, after = shape_text(graph.shape(x)), shape_text(graph.shape(node.output))
+        return f"{node.name} broadcasts the result from {before} to {after}"
     operands = present(node)
     if len(operands) != 2:
         return f"{node.name} has {len(operands)} operands, an epilogue step takes two"

@@ -49,6 +49,14 @@ def shape_text(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) if shape else "scalar"
 
 
+def untyped(graph: Graph, node: Node) -> str | None:
+    """Why the node can't be compiled: a tensor it reads or makes has no type before the model runs; else None."""
+    for tensor in (*node.inputs, *node.outputs):
+        if tensor and tensor not in graph.types:
+            return graph.untyped.get(tensor, f"the type of {tensor} is not known")
+    return None
+
+
 def leaves_graph(graph: Graph, tensor: str) -> bool:
     return tensor in graph.outputs
 
@@ -70,8 +78,9 @@ def native_dtype(graph: Graph) -> DType:
 
     votes: dict[DType, int] = {}
     for node in graph:
-        dtype = graph.types[node.output].dtype
-        if dtype.is_float:
+        found = graph.types.get(node.output)
+        if found is not None and found.dtype.is_float:
+            dtype = found.dtype
             votes[dtype] = votes.get(dtype, 0) + (1_000_000 if node.op in ANCHORS else 1)
     return max(votes, key=lambda d: votes[d]) if votes else DType.F32
 

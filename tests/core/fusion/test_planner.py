@@ -16,23 +16,33 @@ def refusal(found: FusionPlan, node: str) -> str:
     return next(r.reason for r in found.refusals if r.node == node)
 
 
-def test_resnet_block_fuses_bias_relu_and_residual_into_the_later_convolution() -> None:
+def residual_block(kernel: int) -> Net:
+    """Two branches from a stem, the last convolution of each with `kernel` and 1x1, that meet in an Add and a Relu."""
     net = Net(x=(2, 64, 14, 14))
     stem = net.op("Relu", net.conv("x", 64, 64))
-    y = net.op("Relu", net.conv(stem, 64, 64))
-    y = net.conv(y, 128, 64)
-    shortcut = net.conv(stem, 128, 64, r=1)
-    out = net.op("Relu", net.op("Add", y, shortcut))
-    graph = net.graph(out)
-    found = plan(graph)
-    assert groups(found) == [("conv0", "relu0"), ("conv1", "relu1"), ("conv2",), ("conv3", "add0", "relu2")]
+    y = net.conv(net.op("Relu", net.conv(stem, 64, 64)), 128, 64, r=kernel, name="main")
+    shortcut = net.conv(stem, 128, 64, r=1, name="shortcut")
+    net.op("Relu", net.op("Add", y, shortcut), name="last")
+    return net
+
+
+def test_residual_goes_to_the_convolution_with_more_arithmetic_for_each_byte() -> None:
+    found = plan(residual_block(3).graph("last.out"))
+    assert groups(found) == [("conv0", "relu0"), ("conv1", "relu1"), ("shortcut",), ("main", "add0", "last")]
+    main = found.regions[-1]
+    assert str(main.epilogue) == "bias+add+relu"
+    assert main.operands is not None and main.operands.source == "shortcut.out"
+    assert main.inputs == ("relu1.out", main.operands.b, main.operands.bias, "shortcut.out")
+    assert "add0 already runs with main" in refusal(found, "add0")
+    assert found.supported
+
+
+def test_of_equal_convolutions_the_later_one_takes_the_residual() -> None:
+    found = plan(residual_block(1).graph("last.out"))
+    assert groups(found)[2:] == [("main",), ("shortcut", "add0", "last")]
     last = found.regions[-1]
     assert last.kind is Kind.GEMM  # 1x1, stride 1
     assert last.workload == GemmWorkload(2 * 14 * 14, 128, 64, epilogue=last.epilogue)
-    assert str(last.epilogue) == "bias+add+relu"
-    assert last.operands is not None and last.operands.source == "conv2.out"
-    assert "add0 already runs with conv3" in refusal(found, "add0")
-    assert found.supported
 
 
 def test_conv_workload_has_onnx_geometry() -> None:
@@ -66,7 +76,7 @@ def test_operator_without_epilogue_form_is_named() -> None:
     net = Net(x=(1, 64, 8, 8))
     y = net.op("MaxPool", net.conv("x", 64, 64), kernel_shape=[2, 2], strides=[2, 2])
     found = plan(net.graph(y))
-    assert refusal(found, "maxpool0") == "MaxPool has no epilogue form"
+    assert refusal(found, "maxpool0").startswith("MaxPool has no epilogue form: ")
     assert [r.kind for r in found.regions] == [Kind.CONV, Kind.POOL]
 
 

@@ -1,0 +1,139 @@
+"""`inspect`: the graph, the fusion plan, the workloads, and a reason for each node left alone."""
+
+import argparse
+import io
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+from core.cli import Reporter
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from core.fusion.plan import FusionPlan
+    from core.session import Session
+
+DTYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}
+MAX_NODES_SHOWN = 6
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file, or the name of a built-in sample")
+    parser.add_argument("--batch", type=_batch, metavar="N", help="batch size (default: the model's own)")
+    parser.add_argument("--dtype", choices=DTYPES, default="fp16", help="what the kernels compute in (default: fp16)")
+    parser.add_argument("--plan", metavar="FILE", help="take the regions of this plan file instead of planning")
+    parser.add_argument("--save-plan", metavar="FILE", help="write the plan to FILE, to be edited and given to --plan")
+    parser.add_argument("--graph", action="store_true", help="print the graph too, one node a line")
+
+
+def run(args: argparse.Namespace, reporter: Reporter) -> int:
+    from core.fusion.files import save_plan
+    from core.graph.describe import describe
+    from core.session import open_model
+    from templates.types import DType
+
+    session = open_model(args.model, args.batch, DType(DTYPES[args.dtype]), args.plan)
+    if args.save_plan:
+        save_plan(session.plan, args.save_plan)
+        reporter.log(f"plan written to {args.save_plan}")
+    data = as_json(session)
+    if args.graph:
+        data["graph"] = describe(session.graph)
+    reporter.result(data, lambda: ("" if not args.graph else data["graph"] + "\n\n") + as_text(session))
+    return 0
+
+
+def as_json(session: "Session") -> dict[str, Any]:
+    """What other programs rely on (cli.md): names, kinds, workload keys and reasons."""
+    plan = session.plan
+    return {
+        "model": session.name,
+        "nodes": len(session.graph.nodes),
+        "regions": [
+            {
+                "id": region.id,
+                "kind": str(region.kind),
+                "nodes": list(region.nodes),
+                "workload": region.workload.key if region.workload else None,
+                "reason": region.reason,
+            }
+            for region in plan.regions
+        ],
+        "left_alone": [{"node": x.node, "op": x.op, "reason": x.reason} for x in plan.left_alone],
+        "supported": plan.supported,
+    }
+
+
+def as_text(session: "Session") -> str:
+    """Tables of regions, workloads, nodes left alone and fusions refused, and one line of summary."""
+    from rich.console import Console
+
+    width = shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() else 160
+    screen = Console(file=io.StringIO(), width=width, force_terminal=sys.stdout.isatty(), highlight=False)
+    for table in _tables(session.plan):
+        if table.row_count:
+            screen.print(table)
+    screen.print(_summary(session), markup=False)
+    text = screen.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def _tables(plan: "FusionPlan") -> list["Table"]:
+    regions = _table("Regions", "id", "kind", "nodes", "workload", "reason")
+    for r in plan.regions:
+        more = f" +{len(r.nodes) - MAX_NODES_SHOWN}" if len(r.nodes) > MAX_NODES_SHOWN else ""
+        nodes = " ".join(r.nodes[:MAX_NODES_SHOWN]) + more
+        kind = str(r.kind) if r.supported else f"{r.kind} (no kernel)"
+        _row(regions, r.id, kind, nodes, r.workload.key if r.workload else "", r.reason)
+    workloads = _table("Workloads", "regions", "GFLOP", "workload", "used by")
+    for key, users in plan.workloads.items():
+        work = users[0].workload
+        gflop = f"{work.flops / 1e9:.3g}" if work else ""
+        _row(workloads, str(len(users)), gflop, key, " ".join(r.id for r in users))
+    left = _table("Left alone", "node", "operator", "reason")
+    for x in plan.left_alone:
+        _row(left, x.node, x.op, x.reason)
+    refused = _table("Fusions refused", "region of", "node", "reason")
+    for refusal in plan.refusals:
+        _row(refused, refusal.anchor, refusal.node, refusal.reason)
+    return [regions, workloads, left, refused]
+
+
+def _table(title: str, *columns: str) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold")
+    for column in columns:
+        numeric = column in ("GFLOP", "regions")
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=column == "id")
+    return table
+
+
+def _row(table: "Table", *cells: str) -> None:
+    """Names come from the model: they are text, never rich's markup, and keep to one line."""
+    from rich.text import Text
+
+    table.add_row(*(Text(" ".join(c.split())) for c in cells))
+
+
+def _summary(session: "Session") -> str:
+    plan = session.plan
+    tuned = sum(r.kind.tuned for r in plan.regions)
+    batch = f", batch {session.batch}" if session.batch else ""
+    lines = [
+        f"{session.name}{batch}, {session.dtype}: {len(session.graph.nodes)} nodes in {len(plan.regions)} regions, "
+        f"{tuned} of them tuned as {len(plan.workloads)} different workloads"
+    ]
+    missing = [r for r in plan.regions if not r.supported]
+    if missing:
+        lines.append(f"{len(missing)} regions have no kernel, so the model can't be exported:")
+        lines += [f"  {r.reason}" for r in missing]
+    return "\n".join(lines)
+
+
+def _batch(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a batch size")
+    return int(text)
