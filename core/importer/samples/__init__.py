@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 _BUILDERS: dict[str, tuple[str, str, tuple[object, ...]]] = {
     "resnet18": ("resnet", "resnet", (18,)),
     "resnet50": ("resnet", "resnet", (50,)),
+    "vgg16": ("vgg", "vgg16", ()),
+    "repvgg-a0": ("vgg", "repvgg_a0", ()),
+    "repvgg-a0-aug": ("vgg", "repvgg_a0", (True,)),
+    "bert-base": ("bert", "bert_base", ()),
     "mlp": ("mlp", "mlp", ()),
+    "dlrm": ("dlrm", "dlrm", ()),
 }
 
 
