@@ -1,0 +1,127 @@
+"""From a workload and a GPU to tens of ranked candidates, by the families' written-down rules (paper section 3.2.2)."""
+
+from collections import Counter
+from collections.abc import Collection, Container, Mapping
+from dataclasses import dataclass
+from math import ceil, isfinite
+
+from templates import families as all_families
+from templates.family import Candidate, Family, Kernel, Launch, Score
+from templates.gpu import GpuSpec
+from templates.workload import Workload
+
+DEFAULT_LIMIT = 16
+# An estimate is this coarse: of two candidates this near, one that needs no compiling is the better try.
+NEAR = 0.9
+_TILE_SHARE = 4  # of the candidates, at most one in so many (and never fewer than two) may share a tile
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A candidate with its rules' opinion."""
+
+    candidate: Candidate
+    score: Score
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.candidate.kernel
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Candidates to try, most promising first, each kernel once with its most promising launch.
+
+    `legal` counts kernels that could run the workload, `skipped` those of them that were not taken. `illegal` and
+    `refused` name kernels and whole families that can't, with the reason.
+    """
+
+    candidates: tuple[Ranked, ...]
+    legal: int
+    skipped: int
+    illegal: tuple[tuple[str, str], ...]
+    refused: tuple[tuple[str, str], ...]
+
+
+def rank(
+    workload: Workload,
+    gpu: GpuSpec,
+    families: Mapping[str, Family] | None = None,
+    limit: int = DEFAULT_LIMIT,
+    built: Container[Kernel] = frozenset(),
+) -> Ranking:
+    """Asks every family and takes the `limit` most promising kernels.
+
+    The best kernel of each family that is legal is always among them (limit permitting), because an estimate of one
+    family against another is coarser than within one; no tile takes more than its share, because clusters and stages
+    of one tile are alike. A kernel that is `built` goes before an equal one that is not.
+    """
+    legal: list[Ranked] = []
+    illegal, refused = [], []
+    for name, family in (all_families() if families is None else families).items():
+        if gpu.sm < family.min_sm or gpu.sm > family.max_sm:
+            refused.append((name, f"is for compute capability {family.min_sm / 10} to {family.max_sm / 10}"))
+            continue
+        reason = family.refuses(workload, gpu)
+        if reason is not None:
+            refused.append((name, reason))
+            continue
+        for kernel in family.kernels(workload, gpu):
+            found = _consider(family, kernel, workload, gpu)
+            if isinstance(found, Ranked):
+                legal.append(found)
+            else:
+                illegal.append((kernel.name, found))
+    chosen = _choose(legal, limit, built)
+    return Ranking(tuple(chosen), len(legal), len(legal) - len(chosen), tuple(illegal), tuple(refused))
+
+
+def _consider(family: Family, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> Ranked | str:
+    reason = family.illegal(kernel, workload, gpu)
+    if reason is not None:
+        return reason
+    launches = family.launches(kernel, workload, gpu)
+    if not launches:
+        return "there is no way to launch it for this shape"
+    candidate = Candidate(kernel, launches[0])
+    score = family.score(candidate, workload, gpu)
+    return Ranked(candidate, score) if isfinite(score.us) else f"its estimate is {score.us}"
+
+
+def _choose(legal: list[Ranked], limit: int, built: Container[Kernel]) -> list[Ranked]:
+    keyed = sorted(legal, key=lambda r: (r.score.us, r.kernel.name))
+    near = sorted(keyed, key=lambda r: r.score.us * (NEAR if r.kernel in built else 1.0)) if built else keyed
+    first_of_family: dict[str, Ranked] = {}
+    for ranked in near:
+        first_of_family.setdefault(ranked.kernel.family, ranked)
+    chosen = list(first_of_family.values())[:limit]
+    share = max(2, ceil(limit / _TILE_SHARE))
+    tiles = Counter(tile_of(r.kernel) for r in chosen)
+    for ranked in near:
+        if len(chosen) >= limit:
+            break
+        if ranked not in chosen and tiles[tile_of(ranked.kernel)] < share:
+            chosen.append(ranked)
+            tiles[tile_of(ranked.kernel)] += 1
+    order = {ranked: i for i, ranked in enumerate(near)}
+    return sorted(chosen, key=order.__getitem__)
+
+
+def tile_of(kernel: Kernel) -> tuple[str, str]:
+    """The family and tile of a kernel: stems begin with the tile ("128x256x64_2x1_pingpong")."""
+    return kernel.family, kernel.stem.partition("_")[0]
+
+
+def other_launches(
+    candidate: Candidate,
+    workload: Workload,
+    gpu: GpuSpec,
+    families: Mapping[str, Family] | None = None,
+    tried: Collection[str] = (),
+    limit: int = 8,
+) -> list[Candidate]:
+    """The kernel's further launches that are worth trying once the kernel has proven good; none needs compiling."""
+    family = (all_families() if families is None else families)[candidate.kernel.family]
+    launches: list[Launch] = family.launches(candidate.kernel, workload, gpu)
+    found = [Candidate(candidate.kernel, launch) for launch in launches]
+    return [c for c in found if c != candidate and c.name not in tried][:limit]

@@ -1,0 +1,91 @@
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.search.rank import other_launches, rank
+from templates.family import Candidate, Kernel, Score
+from templates.gpu import KNOWN_GPUS
+from templates.workload import ConvWorkload
+from tests.core.tuning_stubs import H200, StubFamily, gemm, kernels_of
+
+MANY = StubFamily(tiles=tuple(range(8, 200, 3)))
+SLOW = StubFamily("slow", bias_us=500.0)
+
+
+class Clusters(StubFamily):
+    """Every point shares one tile and is good."""
+
+    def kernels(self, workload, gpu):
+        for cluster in range(20):
+            yield Kernel(self.name, (("tile", 128), ("cluster", cluster)), workload.epilogue, stem=f"128_c{cluster}")
+
+
+def names(ranking):
+    return [r.candidate.name for r in ranking.candidates]
+
+
+def test_order_is_the_estimates(tmp_path):
+    ranking = rank(gemm(), H200, {"stub": MANY}, limit=10)
+    estimates = [r.score.us for r in ranking.candidates]
+    assert estimates == sorted(estimates) and len(estimates) == 10
+    assert ranking.legal == len(MANY.tiles) and ranking.skipped == ranking.legal - 10
+
+
+def test_every_legal_family_is_tried():
+    ranking = rank(gemm(), H200, {"stub": MANY, "slow": SLOW}, limit=10)
+    assert [r.kernel.family for r in ranking.candidates].count("slow") == 1
+    assert ranking.candidates[-1].kernel.family == "slow"
+
+
+def test_one_tile_takes_no_more_than_its_share():
+    ranking = rank(gemm(), H200, {"stub": MANY, "clusters": Clusters("clusters")}, limit=16)
+    assert [r.kernel.stem.startswith("128_") for r in ranking.candidates].count(True) <= 5
+    assert len(ranking.candidates) == 16
+
+
+def test_illegal_and_refused_keep_their_reasons():
+    ranking = rank(gemm(), H200, {"stub": replace(MANY, tiles=(7, 32)), "turing": StubFamily("turing", max_sm=75)})
+    assert [reason for _, reason in ranking.illegal] == ["tile 7 is odd"]
+    assert ranking.refused == (("turing", "is for compute capability 7.5 to 7.5"),)
+    nothing = rank(ConvWorkload(1, 8, 8, 8, 8, 3, 3), H200, {"stub": MANY})
+    assert nothing.candidates == () and nothing.refused == (("stub", "the stub has GEMM only"),)
+
+
+def test_an_estimate_that_is_no_number_is_a_reason():
+    class Wild(StubFamily):
+        def score(self, candidate, workload, gpu):
+            return Score(float("inf"), "")
+
+    ranking = rank(gemm(), H200, {"wild": Wild()})
+    assert ranking.candidates == () and ranking.illegal[0][1] == "its estimate is inf"
+
+
+def test_a_built_kernel_goes_before_an_equal_one():
+    unbuilt = rank(gemm(), H200, {"stub": MANY}, limit=3)
+    second = unbuilt.candidates[1].kernel
+    assert rank(gemm(), H200, {"stub": MANY}, limit=3, built={second}).candidates[0].kernel == second
+    worst = max(kernels_of(MANY), key=lambda k: k.int("tile"))
+    assert worst not in [r.kernel for r in rank(gemm(), H200, {"stub": MANY}, limit=3, built={worst}).candidates]
+
+
+@given(limit=st.integers(1, 40), m=st.integers(1, 10_000), built=st.sets(st.sampled_from(kernels_of(MANY)), max_size=9))
+def test_a_ranking_never_repeats_nor_exceeds(limit, m, built):
+    ranking = rank(gemm(m=m), H200, {"stub": MANY, "slow": SLOW}, limit=limit, built=built)
+    kernels = [r.kernel for r in ranking.candidates]
+    assert len(kernels) == len(set(kernels)) == min(limit, ranking.legal)
+    assert ranking.skipped + len(kernels) == ranking.legal
+
+
+def test_other_launches_leave_out_what_was_tried():
+    first = Candidate(kernels_of(MANY)[0], MANY.launches(kernels_of(MANY)[0], gemm(), H200)[0])
+    others = other_launches(first, gemm(), H200, {"stub": MANY})
+    assert len(others) == 2 and first not in others
+    assert other_launches(first, gemm(), H200, {"stub": MANY}, tried={o.name for o in others}) == []
+
+
+def test_real_families_rank_a_gemm_for_every_known_gpu():
+    for spec in KNOWN_GPUS.values():
+        ranking = rank(gemm(), spec)
+        assert ranking.candidates, spec.name
+        assert names(ranking) == names(rank(gemm(), spec))
