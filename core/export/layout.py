@@ -12,6 +12,7 @@ they place every element at the same address: with H = W = 1 or C = 1, NHWC equa
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -88,9 +89,9 @@ def refined(of: Layout, cuts: Iterable[int]) -> tuple[tuple[int, ...], tuple[int
         high, low = low, low // extent
         inside = [c for c in wanted if low < c < high]
         edges = [low, *inside, high]
-        if any(b % a for a, b in zip(edges, edges[1:], strict=False)):
+        if any(b % a for a, b in pairwise(edges)):
             return None
-        pieces.append([b // a for a, b in zip(edges, edges[1:], strict=False)][::-1])
+        pieces.append([b // a for a, b in pairwise(edges)][::-1])
     first = np.cumsum([0, *(len(p) for p in pieces)])
     order = [int(first[f]) + i for f in of.order for i in range(len(pieces[f]))]
     return tuple(e for p in pieces for e in p), tuple(order)

@@ -34,7 +34,7 @@ class Instruction:
     op: str
     args: tuple[int, ...]
     type: Scalar
-    params: tuple[float, ...] = ()
+    params: tuple[float | int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ UNARY = frozenset(
 # Numpy broadcasting; Max, Mean, Min and Sum take any number of inputs.
 BROADCASTING = frozenset(
     {
-        "Add", "And", "BatchNormalization", "Div", "Equal", "Expand", "Greater", "GreaterOrEqual", "Less",
+        "Add", "And", "Div", "Equal", "Expand", "Greater", "GreaterOrEqual", "Less",
         "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub", "Sum", "Where", "Xor",
     }
 )  # fmt: skip
@@ -70,15 +70,15 @@ def _attribute(node: Node, name: str, default: object) -> object:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _rank4(graph: Graph, node: Node) -> str | None:
+def _spatial(graph: Graph, node: Node) -> str | None:
     rank = len(graph.shape(node.inputs[0]))
-    return None if rank == 4 else f"{node.op} runs on rank 4 only, this input has rank {rank}"
+    return None if rank in (3, 4) else f"{node.op} runs on one or two spatial dimensions, this input has rank {rank}"
 
 
 def _pool(graph: Graph, node: Node) -> str | None:
     if len(node.outputs) > 1 and any(node.outputs[1:]):
         return "MaxPool's second output (the indices) has no kernel"
-    return _rank4(graph, node)
+    return _spatial(graph, node)
 
 
 def _constant_inputs(*positions: int) -> Callable[[Graph, Node], str | None]:
@@ -100,12 +100,6 @@ def _pad(graph: Graph, node: Node) -> str | None:
     return _constant_inputs(1, 2, 3)(graph, node)
 
 
-def _batch_norm(graph: Graph, node: Node) -> str | None:
-    if len([o for o in node.outputs if o]) > 1 or node.attrs.get("training_mode", 0):
-        return "BatchNormalization in training mode has no kernel"
-    return _constant_inputs(1, 2, 3, 4)(graph, node)
-
-
 def _normalisation(graph: Graph, node: Node) -> str | None:
     if any(node.outputs[1:]):
         return "LayerNormalization's second and third output have no kernel"
@@ -119,15 +113,14 @@ def _dropout(graph: Graph, node: Node) -> str | None:
 
 
 _NEEDS: dict[str, Callable[[Graph, Node], str | None]] = {
-    "AveragePool": _rank4,
-    "BatchNormalization": _batch_norm,
+    "AveragePool": _spatial,
     "Clip": _constant_inputs(1, 2),
-    "Conv": _rank4,
+    "Conv": _spatial,
     "Dropout": _dropout,
     "Expand": _constant_inputs(1),
-    "GlobalAveragePool": _rank4,
-    "GlobalMaxPool": _rank4,
-    "LRN": _rank4,
+    "GlobalAveragePool": _spatial,
+    "GlobalMaxPool": _spatial,
+    "LRN": _spatial,
     "LayerNormalization": _normalisation,
     "MaxPool": _pool,
     "Pad": _pad,

@@ -57,10 +57,11 @@ def test_dims_tell_the_address_of_every_element(shape, data):
     place[addresses(of, shape)] = np.arange(prod(shape))
     for flat, index in enumerate(np.ndindex(*shape)):
         address = 0
-        for i, factors in zip(index, pieces, strict=True):
+        for position, factors in zip(index, pieces, strict=True):
+            rest = position
             for factor in reversed(factors):
-                address += i % factor.extent * factor.stride
-                i //= factor.extent
+                address += rest % factor.extent * factor.stride
+                rest //= factor.extent
         assert place[flat] == address
 
 

@@ -1,0 +1,164 @@
+"""Lowers tuned regions: operands into the layouts their kernels read, weights packed once, here."""
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from core.errors import ExportError
+from core.export import layout as L
+from core.export.expressions import attribute
+from core.export.forms import Builder
+from core.export.operations import DirectConv
+from core.export.program import Choice, OperatorStep, TemplateStep
+from core.fusion.plan import Region
+from core.graph.ir import Node
+from templates.types import DType, MatrixLayout
+from templates.workload import ConvWorkload, GemmWorkload
+
+
+def lower_template(builder: Builder, region: Region, choices: Mapping[str, Choice]) -> None:
+    """Append the step of a tuned region. Raises ExportError when a GEMM has no kernel."""
+    anchor = builder.graph.node(region.nodes[0])
+    if isinstance(region.workload, ConvWorkload):
+        _conv(builder, region, anchor, region.workload, choices.get(region.workload.key))
+        return
+    assert region.workload is not None
+    choice = choices.get(region.workload.key)
+    if choice is None:
+        raise ExportError(
+            f"no kernel for {region.workload.key} ({anchor.name!r})", "tune the model, or choose another --gpu"
+        )
+    if anchor.op == "Conv":
+        _conv_as_gemm(builder, region, anchor, choice)
+    else:
+        _gemm(builder, region, anchor, choice)
+
+
+def _conv(builder: Builder, region: Region, anchor: Node, work: ConvWorkload, choice: Choice | None) -> None:
+    assert region.operands is not None
+    graph = builder.graph
+    shape = graph.shape(anchor.inputs[0])
+    padded = work.c if work.c != shape[1] else 0
+    a = builder.need(region.operands.a, L.channels_last(shape), channels=padded)
+    weight = _krsc(graph.constants[region.operands.b], work)
+    b = builder.constant(weight, builder.dtype, region.operands.b, "krsc", work.c)
+    target = L.channels_last(graph.shape(region.outputs[0]))
+    bias, source = _epilogue_operands(builder, region, target)
+    d = builder.result(region.outputs[0], target, work.epilogue.output)
+    if choice is not None:
+        builder.steps.append(TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source))
+        return
+    direct = DirectConv(
+        work.n, work.h, work.w, work.c, work.k, work.r, work.s, work.p, work.q, work.pad[:2], work.stride,
+        work.dilation, work.groups, work.epilogue,
+    )  # fmt: skip
+    inputs = tuple(i for i in (a, b, bias, source) if i is not None)
+    builder.steps.append(OperatorStep(region.nodes, direct, inputs, (d,)))
+
+
+def _krsc(weight: np.ndarray, work: ConvWorkload) -> np.ndarray:
+    """ONNX's (K, C/groups, R, S) as (K, R, S, C/groups), channels padded with zeros to the workload's."""
+    channels = work.c // work.groups
+    krsc = weight.reshape(work.k, -1, work.r, work.s).transpose(0, 2, 3, 1)
+    return np.pad(krsc, ((0, 0), (0, 0), (0, 0), (0, channels - krsc.shape[3])))
+
+
+def _conv_as_gemm(builder: Builder, region: Region, anchor: Node, choice: Choice) -> None:
+    """A 1x1 conv: channels-last activations are the row-major A, the (K, C) filters the column-major B."""
+    work, operands = region.workload, region.operands
+    assert isinstance(work, GemmWorkload) and operands is not None
+    shape = builder.graph.shape(anchor.inputs[0])
+    padded = work.k if work.k != shape[1] else 0
+    a = builder.need(operands.a, L.channels_last(shape), channels=padded)
+    weight = builder.graph.constants[operands.b].reshape(work.n, -1)
+    weight = np.pad(weight, ((0, 0), (0, work.k - weight.shape[1])))
+    b = builder.constant(weight, builder.dtype, operands.b, "nk", work.k)
+    target = L.channels_last(builder.graph.shape(region.outputs[0]))
+    bias, source = _epilogue_operands(builder, region, target)
+    d = builder.result(region.outputs[0], target, work.epilogue.output)
+    builder.steps.append(TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source))
+
+
+def _gemm(builder: Builder, region: Region, anchor: Node, choice: Choice) -> None:
+    work, operands = region.workload, region.operands
+    assert isinstance(work, GemmWorkload) and operands is not None
+    graph = builder.graph
+    shape_a, out = graph.shape(operands.a), graph.shape(region.outputs[0])
+    weight = graph.constant(operands.b)
+    order, a_layout = _rows_and_columns(builder, operands.a, work, weight is not None)
+    a = builder.need(operands.a, a_layout)
+    if weight is not None:
+        matrix = _as_kn(weight, anchor, work)[..., order, :]
+        packed = matrix.swapaxes(-1, -2) if work.layout_b == MatrixLayout.COL else matrix
+        b = builder.constant(packed, builder.dtype, operands.b, str(work.layout_b), tuple(order[:2]), a_layout)
+    else:
+        b = builder.need(operands.b, _activation_b(graph.shape(operands.b), anchor, work))
+    target = _output_layout(a_layout, shape_a, out) if work.batch == 1 else L.row_major(out)
+    bias, source = _epilogue_operands(builder, region, target)
+    d = builder.result(region.outputs[0], target, work.epilogue.output)
+    builder.steps.append(TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source))
+
+
+def _rows_and_columns(builder: Builder, a: str, work: GemmWorkload, foldable: bool) -> tuple[np.ndarray, L.Layout]:
+    """(order of K in memory, layout of A): any layout whose last dimension is innermost serves a constant B.
+
+    The order of K's elements is folded into B's rows; the order of the rows of A is carried over to D.
+    """
+    shape = builder.graph.shape(a)
+    columns = np.arange(work.k)
+    if foldable and work.batch == 1 and work.layout_a == MatrixLayout.ROW:
+        for layout in builder.layouts(a):
+            pieces = L.dims(layout, shape)
+            if pieces is None:
+                continue
+            k = sorted(pieces[-1], key=lambda f: -f.stride)
+            if prod(f.extent for f in k) == work.k and (not k or k[0].stride * k[0].extent == work.k):
+                own = L.from_dims([pieces[-1]])
+                return L.pack(columns, own), layout
+    return columns, L.row_major(shape)
+
+
+def _as_kn(weight: np.ndarray, anchor: Node, work: GemmWorkload) -> np.ndarray:
+    """A constant B as (..., K, N)."""
+    if anchor.op == "Gemm" and attribute(anchor, "transB", 0):
+        weight = weight.T
+    return weight.reshape(-1, work.k, work.n) if work.batch > 1 else weight.reshape(work.k, work.n)
+
+
+def _activation_b(shape: tuple[int, ...], anchor: Node, work: GemmWorkload) -> L.Layout:
+    """How a computed B must lie: as the workload's layout says of (..., K, N); transB means it is (N, K) already."""
+    stored_nk = anchor.op == "Gemm" and bool(attribute(anchor, "transB", 0))
+    if (work.layout_b == MatrixLayout.COL) == stored_nk:
+        return L.row_major(shape)
+    rank = len(shape)
+    return L.layout(shape, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def _output_layout(a: L.Layout, shape_a: tuple[int, ...], out: tuple[int, ...]) -> L.Layout:
+    """D's rows in the order of A's, N innermost."""
+    pieces = L.dims(a, shape_a)
+    rows = L.from_dims(pieces[:-1]) if pieces is not None else L.row_major(shape_a[:-1])
+    if rows.is_row_major:
+        return L.row_major(out)
+    extents, order = rows.extents, rows.order
+    return L.layout((*extents, out[-1]), (*order, len(extents)))
+
+
+def _epilogue_operands(builder: Builder, region: Region, target: L.Layout) -> tuple[int | None, int | None]:
+    """Buffers of the bias (N values of the workload's type) and of the source (in D's layout and type)."""
+    work, operands = region.workload, region.operands
+    assert work is not None and operands is not None
+    bias = source = None
+    if work.epilogue.has_bias:
+        n = work.n if isinstance(work, GemmWorkload) else work.k
+        value = builder.graph.constant(operands.bias)
+        if value is not None:
+            full = np.broadcast_to(value.reshape(-1), (n,))
+            bias = builder.constant(full, builder.dtype, operands.bias, "bias", n)
+        else:
+            bias = builder.need(operands.bias, L.row_major(builder.graph.shape(operands.bias)), builder.dtype)
+    if work.epilogue.has_source:
+        dtype = DType.F32 if work.epilogue.output == DType.TF32 else work.epilogue.output
+        source = builder.need(operands.source, target, dtype)
+    return bias, source

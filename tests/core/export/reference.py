@@ -1,0 +1,310 @@
+"""A Program executed in numpy over the very arena its memory plan describes, poisoned before the run."""
+
+from math import prod
+
+import numpy as np
+
+from core.export import operations as ops
+from core.export.memory import MemoryPlan, lifetimes, plan_memory
+from core.export.program import OperatorStep, Program, Space, TemplateStep
+from templates.types import DType, MatrixLayout
+from templates.workload import GemmWorkload
+
+NUMPY = {
+    DType.F16: np.float16, DType.F32: np.float32, DType.F64: np.float64, DType.I32: np.int32, DType.I64: np.int64,
+    DType.BOOL: np.bool_, DType.U8: np.uint8, DType.I8: np.int8,
+}  # fmt: skip
+
+
+def execute(program: Program, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """Outputs in the model's shapes and types."""
+    plan = plan_memory(lifetimes(program))
+    memory = Memory(program, plan)
+    for port, value in zip(program.inputs, inputs, strict=True):
+        memory.view(port.buffer)[:] = np.asarray(value, NUMPY[port.type.dtype]).reshape(-1)
+    for step in program.steps:
+        _run(step, memory)
+    return [memory.view(p.buffer).reshape(p.type.shape).copy() for p in program.outputs]
+
+
+class Memory:
+    def __init__(self, program: Program, plan: MemoryPlan) -> None:
+        self.program, self.plan = program, plan
+        self.arena = np.full(plan.nbytes, 0xFF, np.uint8)  # NaN in every float type
+        self.outside = {
+            b.index: np.full(b.nbytes, 0xFF, np.uint8)
+            for b in program.buffers
+            if b.space in (Space.INPUT, Space.OUTPUT)
+        }
+
+    def view(self, index: int) -> np.ndarray:
+        buffer = self.program.buffers[index]
+        if buffer.space is Space.CONSTANT:
+            return self.program.constants[index]
+        if buffer.space is Space.ARENA:
+            start = self.plan.offsets[index]
+            return self.arena[start : start + buffer.nbytes].view(NUMPY[buffer.dtype])
+        return self.outside[index].view(NUMPY[buffer.dtype])
+
+
+def _run(step, memory: Memory) -> None:
+    with np.errstate(all="ignore"):
+        if isinstance(step, TemplateStep):
+            results = [_template(step, memory)]
+        else:
+            reads = [memory.view(i).copy() for i in step.inputs]
+            results = _OPERATIONS[type(step.operation)](step.operation, reads)
+        for index, value in zip(step.writes, results, strict=True):
+            memory.view(index)[:] = np.asarray(value).reshape(-1)
+
+
+def _template(step: TemplateStep, memory: Memory) -> np.ndarray:
+    a, b = memory.view(step.a).astype(np.float32), memory.view(step.b).astype(np.float32)
+    work = step.workload
+    if isinstance(work, GemmWorkload):
+        a = (
+            a.reshape(work.batch, work.m, work.k)
+            if work.layout_a == MatrixLayout.ROW
+            else a.reshape(work.batch, work.k, work.m).swapaxes(1, 2)
+        )
+        b = (
+            b.reshape(-1, work.k, work.n)
+            if work.layout_b == MatrixLayout.ROW
+            else b.reshape(-1, work.n, work.k).swapaxes(1, 2)
+        )
+        x = a @ b
+    else:
+        x = conv(
+            a.reshape(work.n, work.h, work.w, work.c),
+            b.reshape(work.k, work.r, work.s, -1),
+            work.pad[:2],
+            work.stride,
+            work.dilation,
+            work.groups,
+            work.p,
+            work.q,
+        )
+    return _epilogue(
+        work.epilogue,
+        x,
+        None if step.bias is None else memory.view(step.bias).astype(np.float32),
+        None if step.source is None else memory.view(step.source).astype(np.float32).reshape(x.shape),
+    )
+
+
+def conv(x, w, pad, stride, dilation, groups, p, q):
+    """NHWC by KRSC."""
+    n, h, width, c = x.shape
+    k, r, s, per_group = w.shape
+    reach_h, reach_w = (p - 1) * stride[0] + (r - 1) * dilation[0] + 1, (q - 1) * stride[1] + (s - 1) * dilation[1] + 1
+    wide = np.zeros((n, max(reach_h, pad[0] + h), max(reach_w, pad[1] + width), c), np.float32)
+    wide[:, pad[0] : pad[0] + h, pad[1] : pad[1] + width] = x
+    out = np.zeros((n, p, q, k), np.float32)
+    for i in range(r):
+        for j in range(s):
+            top, left = i * dilation[0], j * dilation[1]
+            part = wide[
+                :, top : top + (p - 1) * stride[0] + 1 : stride[0], left : left + (q - 1) * stride[1] + 1 : stride[1]
+            ]
+            for g in range(groups):
+                channels = slice(g * per_group, (g + 1) * per_group)
+                filters = slice(g * k // groups, (g + 1) * k // groups)
+                out[..., filters] += part[..., channels] @ w[filters, i, j].T
+    return out
+
+
+def _erf(x):
+    from math import erf
+
+    return np.vectorize(erf, otypes=[float])(x) if x.size else x
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(x, 0), "leaky_relu": lambda x, a: np.where(x < 0, a * x, x),
+    "clip": lambda x, lo, hi: np.minimum(np.maximum(x, lo), hi), "sigmoid": _sigmoid, "silu": lambda x: x * _sigmoid(x),
+    "gelu_erf": lambda x: 0.5 * x * (1 + _erf(x / np.sqrt(2))), "tanh": np.tanh,
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1), "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "softplus": lambda x: np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0), "elu": lambda x, a: np.where(x < 0, a * np.expm1(x), x),
+}  # fmt: skip
+
+
+def _epilogue(epilogue, x, bias, source):
+    for op in epilogue.ops:
+        match op.op:
+            case "bias":
+                x = x + bias
+            case "add":
+                x = x + source
+            case "mul":
+                x = x * source
+            case "scale":
+                x = x * op.params[0]
+            case "shift":
+                x = x + op.params[0]
+            case name:
+                x = ACTIVATIONS[name](x, *op.params)
+    return x
+
+
+_INSTRUCTIONS = {
+    **ACTIVATIONS, "abs": np.abs, "acos": np.arccos, "acosh": np.arccosh, "add": np.add, "asin": np.arcsin,
+    "asinh": np.arcsinh, "atan": np.arctan, "atanh": np.arctanh, "ceil": np.ceil, "cos": np.cos, "cosh": np.cosh,
+    "erf": _erf, "exp": np.exp, "floor": np.floor, "fmod": np.fmod, "log": np.log, "max": np.maximum,
+    "min": np.minimum, "mod": np.mod, "mul": np.multiply, "neg": np.negative, "pow": np.power,
+    "prelu": lambda x, a: np.where(x < 0, a * x, x), "round": np.rint, "sign": np.sign, "sin": np.sin,
+    "sinh": np.sinh, "sqrt": np.sqrt, "sub": np.subtract, "tan": np.tan, "where": np.where,
+    "and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor, "not": np.logical_not, "eq": np.equal,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "is_nan": np.isnan,
+    "is_inf": lambda x, neg, pos: (np.isposinf(x) & bool(pos)) | (np.isneginf(x) & bool(neg)),
+}  # fmt: skip
+_TYPES = {ops.Scalar.FLOAT: np.float32, ops.Scalar.INT: np.int64, ops.Scalar.BOOL: np.bool_}
+
+
+def _pointwise(op: ops.Pointwise, reads):
+    grid = np.indices(op.extents)
+    values = []
+    for operand, memory in zip(op.operands, reads, strict=True):
+        place = operand.offset + sum(i * s for i, s in zip(grid, operand.strides, strict=True))
+        assert place.min() >= 0
+        value = memory[place]
+        values.append(
+            value.astype(np.float32)
+            if value.dtype.kind == "f"
+            else value
+            if value.dtype.kind == "b"
+            else value.astype(np.int64)
+        )
+    for step in op.body:
+        args = [values[i] for i in step.args]
+        if step.op == "literal":
+            result = np.full(op.extents, step.params[0])
+        elif step.op == "cast":
+            result = args[0] != 0 if step.type is ops.Scalar.BOOL else args[0].astype(_TYPES[step.type])
+        elif step.op == "div":
+            result = args[0] / args[1] if step.type is ops.Scalar.FLOAT else np.trunc(args[0] / args[1])
+        else:
+            result = _INSTRUCTIONS[step.op](*args, *step.params)
+        values.append(np.asarray(result).astype(_TYPES[step.type]))
+    return [values[i] for i in op.results]
+
+
+def _tiled(op: ops.TiledTranspose, reads):
+    axes = [*op.batch, op.read, op.write]
+    grid = np.indices([a.extent for a in axes])
+    out = np.empty(prod(a.extent for a in axes), reads[0].dtype)
+    source = sum(i * a.source for i, a in zip(grid, axes, strict=True))
+    out[sum(i * a.destination for i, a in zip(grid, axes, strict=True))] = reads[0][source]
+    assert op.read.source == 1 and op.write.destination == 1
+    return [out]
+
+
+def _pack(op: ops.PackChannels, reads):
+    n, pixel, channel = np.indices((op.n, op.pixels, op.channels))
+    out = np.zeros((op.n, op.pixels, op.padded), reads[0].dtype)
+    out[..., : op.channels] = reads[0][n * op.strides[0] + pixel * op.strides[1] + channel * op.strides[2]]
+    return [out]
+
+
+def _pool(op: ops.Pool, reads):
+    x = reads[0].astype(np.float32).reshape(op.n, op.h, op.w, op.c)
+    out = np.empty((op.n, op.p, op.q, op.c), np.float32)
+    for p in range(op.p):
+        for q in range(op.q):
+            rows = [p * op.stride[0] - op.pad[0] + i * op.dilation[0] for i in range(op.kernel[0])]
+            columns = [q * op.stride[1] - op.pad[1] + j * op.dilation[1] for j in range(op.kernel[1])]
+            inside = [x[:, i, j] for i in rows for j in columns if 0 <= i < op.h and 0 <= j < op.w]
+            if op.kind is ops.PoolKind.MAX:
+                out[:, p, q] = np.max(inside, axis=0)
+                continue
+            count = len(inside)
+            if op.kind is ops.PoolKind.AVERAGE_PADDED:
+                count = sum(i < op.h + op.pad[2] for i in rows) * sum(j < op.w + op.pad[3] for j in columns)
+            out[:, p, q] = np.sum(inside, axis=0) / count
+    return [out]
+
+
+def _lrn(op: ops.Lrn, reads):
+    x = reads[0].astype(np.float32).reshape(op.pixels, op.c)
+    total = np.zeros_like(x)
+    for c in range(op.c):
+        low, high = max(0, c - (op.size - 1) // 2), min(op.c - 1, c + op.size // 2)
+        total[:, c] = (x[:, low : high + 1] ** 2).sum(1)
+    return [x / (op.bias + op.alpha / op.size * total) ** op.beta]
+
+
+_REDUCTIONS = {
+    ops.ReduceKind.SUM: lambda x: x.sum(1), ops.ReduceKind.MEAN: lambda x: x.mean(1),
+    ops.ReduceKind.MAX: lambda x: x.max(1), ops.ReduceKind.MIN: lambda x: x.min(1),
+    ops.ReduceKind.PROD: lambda x: x.prod(1), ops.ReduceKind.L1: lambda x: np.abs(x).sum(1),
+    ops.ReduceKind.L2: lambda x: np.sqrt((x**2).sum(1)), ops.ReduceKind.SUM_SQUARE: lambda x: (x**2).sum(1),
+}  # fmt: skip
+
+
+def _cube(op, memory):
+    x = memory.reshape(op.outer, op.axis, op.inner)
+    return x.astype(np.float32) if x.dtype.kind == "f" else x
+
+
+def _arg(op: ops.ArgReduce, reads):
+    x = _cube(op, reads[0])
+    x = x if op.largest else -x
+    return [x.shape[1] - 1 - x[:, ::-1].argmax(1) if op.last else x.argmax(1)]
+
+
+def _softmax(op: ops.Softmax, reads):
+    x = _cube(op, reads[0])
+    x = x - x.max(1, keepdims=True)
+    total = np.exp(x).sum(1, keepdims=True)
+    return [x - np.log(total) if op.log else np.exp(x) / total]
+
+
+def _layer_norm(op: ops.LayerNorm, reads):
+    x = reads[0].astype(np.float32).reshape(op.rows, op.columns)
+    x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + op.epsilon) * reads[1]
+    return [x + reads[2] if op.has_bias else x]
+
+
+def _concat(op: ops.Concat, reads):
+    return [np.concatenate([r.reshape(op.outer, w) for r, w in zip(reads, op.widths, strict=True)], 1)]
+
+
+def _gather(op: ops.Gather, reads):
+    return [reads[0].reshape(op.outer, op.axis, op.inner)[:, reads[1]]]
+
+
+def _pad(op: ops.Pad, reads):
+    crop = tuple(slice(max(0, -b), e - max(0, -a)) for e, b, a in zip(op.extents, op.before, op.after, strict=True))
+    x = reads[0].reshape(op.extents)[crop]
+    widths = [(max(0, b), max(0, a)) for b, a in zip(op.before, op.after, strict=True)]
+    if op.mode is ops.PadMode.CONSTANT:
+        return [np.pad(x, widths, constant_values=op.value)]
+    return [np.pad(x, widths, mode=op.mode.value)]
+
+
+def _direct(op: ops.DirectConv, reads):
+    x = conv(
+        reads[0].astype(np.float32).reshape(op.n, op.h, op.w, op.c),
+        reads[1].astype(np.float32).reshape(op.k, op.r, op.s, -1),
+        op.pad,
+        op.stride,
+        op.dilation,
+        op.groups,
+        op.p,
+        op.q,
+    )
+    rest = [r.astype(np.float32) for r in reads[2:]]
+    bias = rest.pop(0) if op.epilogue.has_bias else None
+    return [_epilogue(op.epilogue, x, bias, rest.pop(0).reshape(x.shape) if op.epilogue.has_source else None)]
+
+
+_OPERATIONS = {
+    ops.Pointwise: _pointwise, ops.TiledTranspose: _tiled, ops.PackChannels: _pack, ops.Pool: _pool, ops.Lrn: _lrn,
+    ops.Reduce: lambda op, reads: [_REDUCTIONS[op.kind](_cube(op, reads[0]))], ops.ArgReduce: _arg,
+    ops.Softmax: _softmax, ops.LayerNorm: _layer_norm, ops.Concat: _concat, ops.Gather: _gather, ops.Pad: _pad,
+    ops.DirectConv: _direct,
+}  # fmt: skip

@@ -1,0 +1,265 @@
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from core.export.operations import Concat, PackChannels, Pointwise, TiledTranspose
+from core.export.program import OperatorStep
+from tests.core.export.models import Model, lowered, reference
+from tests.core.export.reference import execute
+from templates.types import DType
+
+
+def check(model, dtype=DType.TF32, tolerance=2e-5, seed=1, inputs=None):
+    """The lowered program, run in numpy in its planned arena, equals ONNX Runtime."""
+    program = lowered(model, dtype)
+    if inputs is None:
+        random = np.random.default_rng(seed)
+        inputs = [random.uniform(-1, 1, p.type.shape).astype(np.float32) for p in program.inputs]
+    for mine, wanted in zip(execute(program, inputs), reference(model, inputs), strict=True):
+        assert mine.shape == wanted.shape and mine.dtype == wanted.dtype
+        if wanted.dtype.kind == "f":
+            assert np.linalg.norm(mine - wanted) <= tolerance * max(np.linalg.norm(wanted), 1e-6)
+        else:
+            assert np.array_equal(mine, wanted)
+    return program
+
+
+def conversions(program):
+    return program.conversions()[0]
+
+
+def test_a_conv_net_with_a_stem_a_residual_and_a_folded_flatten():
+    m = Model()
+    x = m.input(2, 3, 12, 12)
+    stem = m.op("Relu", m.conv(x, 3, 16, strides=[2, 2]))
+    y = m.op("Relu", m.conv(stem, 16, 16))
+    y = m.op("Relu", m.op("Add", m.conv(y, 16, 16), stem))
+    y = m.op("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2])
+    y = m.op("Gemm", m.op("Flatten", y), m.weight(10, 144, scale=0.1), m.weight(10), transB=1)
+    program = check(m.build(m.op("Softmax", y)))
+    packs = [s for s in program.steps if isinstance(s, OperatorStep) and isinstance(s.operation, PackChannels)]
+    assert [p.operation.padded for p in packs] == [4]
+    assert conversions(program) == 1, "only the entry conversion"
+
+
+def test_half_precision_storage_stays_close():
+    m = Model()
+    y = m.op("Relu", m.conv(m.input(1, 3, 8, 8), 3, 8))
+    check(m.build(m.op("GlobalAveragePool", m.conv(y, 8, 16, size=1))), DType.F16, tolerance=3e-3)
+
+
+def test_channel_shuffle_is_one_kernel():
+    m = Model()
+    y = m.conv(m.input(2, 4, 6, 6), 4, 24)
+    y = m.op("Reshape", y, m.const(np.array([2, 3, 8, 6, 6])))
+    y = m.op("Reshape", m.op("Transpose", y, perm=[0, 2, 1, 3, 4]), m.const(np.array([2, 24, 6, 6])))
+    program = check(m.build(m.conv(y, 24, 8)))
+    assert conversions(program) == 3, "entry, shuffle, exit"
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+def test_concat_along_every_axis(axis):
+    m = Model()
+    x = m.input(2, 8, 4, 6)
+    y = m.op("Concat", m.conv(x, 8, 8), m.op("Relu", x), x, axis=axis)
+    program = check(m.build(y))
+    assert sum(isinstance(s, OperatorStep) and isinstance(s.operation, Concat) for s in program.steps) == 1
+
+
+def test_split_slice_and_negative_steps():
+    m = Model()
+    x = m.input(2, 9, 5, 6)
+    parts = m.op("Split", m.conv(x, 9, 12), m.const(np.array([4, 7, 1])), outputs=3, axis=1)
+    y = m.op("Slice", parts[1], m.const(np.array([3, -1])), m.const(np.array([0, -100])), m.const(np.array([2, 1])),
+             m.const(np.array([-1, -2])))  # fmt: skip
+    check(m.build(parts[0], y, m.op("Add", parts[2], parts[0])))
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+        {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1], "strides": [1, 2]},
+        {"kernel_shape": [3, 3], "dilations": [2, 1], "pads": [2, 1, 2, 1]},
+        {"kernel_shape": [2, 2], "auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    ],
+)
+def test_max_pool(attributes):
+    m = Model()
+    check(m.build(m.op("MaxPool", m.input(2, 5, 9, 7), **attributes)))
+
+
+@pytest.mark.parametrize("include", [0, 1])
+@pytest.mark.parametrize("ceil", [0, 1])
+def test_average_pool(include, ceil):
+    m = Model()
+    y = m.op("AveragePool", m.input(1, 4, 8, 7), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 0, 1, 1],
+             count_include_pad=include, ceil_mode=ceil)  # fmt: skip
+    check(m.build(y))
+
+
+def test_one_dimensional_conv_and_pool():
+    m = Model()
+    x = m.input(2, 8, 20)
+    y = m.op("Conv", x, m.weight(16, 8, 3), m.weight(16), pads=[1, 1], strides=[2])
+    check(m.build(m.op("MaxPool", y, kernel_shape=[3], strides=[2])))
+
+
+def test_lrn_and_global_pools():
+    m = Model()
+    y = m.op("LRN", m.input(2, 7, 4, 4), size=5, alpha=0.3, beta=0.6, bias=1.5)
+    check(m.build(y, m.op("GlobalMaxPool", y), m.op("GlobalAveragePool", y)))
+
+
+@pytest.mark.parametrize(
+    "op", ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2", "ReduceL1"]
+)
+@pytest.mark.parametrize(("axes", "keep"), [([1], 1), ([2, 3], 0), ([0, 2], 1), ([-1], 0), ([0, 1, 2, 3], 0)])
+def test_reductions(op, axes, keep):
+    m = Model()
+    x = m.op("Relu", m.conv(m.input(2, 3, 4, 5), 3, 6))
+    check(m.build(m.op(op, x, m.const(np.array(axes)), keepdims=keep)))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_softmax_along_every_axis(op, axis):
+    m = Model()
+    check(m.build(m.op(op, m.input(3, 5, 4), axis=axis)))
+
+
+def test_softmax_before_opset_13_flattens():
+    m = Model()
+    check(m.build(m.op("Softmax", m.input(2, 3, 4), axis=1), opset=11))
+
+
+def test_arg_max_and_arg_min():
+    m = Model()
+    x = m.conv(m.input(2, 3, 6, 6), 3, 5)
+    check(m.build(m.op("ArgMax", x, axis=1), m.op("ArgMin", x, axis=3, keepdims=0, select_last_index=1)))
+
+
+def test_layer_norm_attention_and_gelu():
+    m = Model()
+    x = m.input(2, 6, 16)
+    y = m.op("LayerNormalization", x, m.weight(16), m.weight(16), axis=-1)
+
+    def heads(perm):
+        split = m.op("Reshape", m.op("MatMul", y, m.weight(16, 16, scale=0.25)), m.const(np.array([2, 6, 4, 4])))
+        return m.op("Transpose", split, perm=perm)
+
+    scores = m.op("MatMul", heads([0, 2, 1, 3]), heads([0, 2, 3, 1]))
+    scores = m.op("Softmax", m.op("Div", scores, m.const(np.float32(2.0))))
+    y = m.op("Transpose", m.op("MatMul", scores, heads([0, 2, 1, 3])), perm=[0, 2, 1, 3])
+    y = m.op("Add", m.op("MatMul", m.op("Reshape", y, m.const(np.array([2, 6, 16]))), m.weight(16, 16)), x)
+    y = m.op("Gelu", m.op("Add", m.op("MatMul", y, m.weight(16, 32)), m.weight(32)))
+    check(m.build(y), tolerance=1e-4)
+
+
+def test_gather_of_embeddings_and_of_a_single_row():
+    m = Model()
+    indices = m.input(3, 4, dtype=TensorProto.INT64)
+    rows = m.op("Gather", m.weight(10, 6), indices)
+    first = m.op("Gather", rows, m.const(np.array(-1)), axis=1)
+    inputs = [np.random.default_rng(0).integers(-10, 10, (3, 4))]
+    check(m.build(rows, first, m.op("ReduceSum", rows, m.const(np.array([1])), keepdims=0)), inputs=inputs)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+def test_pad(mode):
+    m = Model()
+    x = m.conv(m.input(1, 3, 5, 6), 3, 4)
+    y = m.op("Pad", x, m.const(np.array([0, 1, 2, 0, 0, 2, 1, 3])), m.const(np.float32(0.5)), mode=mode)
+    check(m.build(y, m.op("Pad", x, m.const(np.array([0, 0, -1, 0, 0, 0, 2, -2])), mode=mode)))
+
+
+def test_broadcasting_in_every_direction():
+    m = Model()
+    x, row, gate = m.input(2, 6, 4, 4), m.input(1, 6, 1, 1), m.input(2, 1, 4, 1)
+    y = m.conv(x, 6, 6)
+    y = m.op("Mul", m.op("Add", y, row), gate)
+    y = m.op("Sub", m.op("Mul", y, m.weight(6, 1, 1)), m.weight(4))
+    z = m.op("Where", m.op("Greater", y, m.const(np.float32(0))), y, m.op("Mul", y, m.const(np.float32(0.1))))
+    check(m.build(z, m.op("Expand", row, m.const(np.array([2, 6, 3, 1])))))
+
+
+UNARY = [
+    "Abs", "Atan", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish",
+    "Neg", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Tanh", "ThresholdedRelu", "Celu",
+]  # fmt: skip
+
+
+def test_unary_operators():
+    m = Model()
+    x = m.op("Mul", m.input(4, 9), m.const(np.float32(3)))
+    check(m.build(*[m.op(op, x) for op in UNARY]), tolerance=1e-4)
+
+
+def test_integer_and_boolean_arithmetic():
+    m = Model()
+    a, b = m.input(3, 5, dtype=TensorProto.INT64), m.input(5, dtype=TensorProto.INT64)
+    less, equal = m.op("Less", a, b), m.op("Equal", a, b)
+    mixed = m.op("Cast", m.op("Or", less, m.op("Not", equal)), to=TensorProto.FLOAT)
+    outputs = [
+        m.op("Mod", a, b), m.op("Div", a, b), m.op("Max", a, b), m.op("Add", a, m.const(np.int64(2**40))), mixed,
+        m.op("Cast", m.op("Mul", mixed, m.const(np.float32(2.5))), to=TensorProto.INT32), m.op("Clip", a, m.const(np.int64(-2))),
+    ]  # fmt: skip
+    random = np.random.default_rng(0)
+    check(m.build(*outputs), inputs=[random.integers(-9, 9, (3, 5)), random.integers(1, 5, 5)])
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_depth_to_space_and_back(mode):
+    m = Model()
+    y = m.op("DepthToSpace", m.conv(m.input(1, 3, 4, 4), 3, 8), blocksize=2, mode=mode)
+    check(m.build(m.conv(y, 2, 4), m.op("SpaceToDepth", y, blocksize=2)))
+
+
+def test_inputs_that_are_outputs_and_outputs_that_are_constants():
+    m = Model()
+    x = m.input(2, 3)
+    check(
+        m.build(
+            m.op("Identity", x),
+            m.op("Identity", m.const(np.float32([1, 2]))),
+            m.op("Reshape", x, m.const(np.array([3, 2]))),
+        )
+    )
+
+
+def test_transposes_that_only_change_the_layout_cost_nothing():
+    m = Model()
+    x = m.op("Transpose", m.input(2, 8, 8, 16), perm=[0, 3, 1, 2])
+    y = m.op("Transpose", m.op("Relu", m.conv(x, 16, 8)), perm=[0, 2, 3, 1])
+    program = check(m.build(y), DType.F16, tolerance=5e-3)
+    steps = [s.operation for s in program.steps if isinstance(s, OperatorStep)]
+    assert not any(isinstance(s, TiledTranspose) for s in steps)
+    assert all(len(s.extents) == 1 for s in steps if isinstance(s, Pointwise)), "type conversions at the ends only"
+
+
+def test_grouped_and_depthwise_convolutions():
+    m = Model()
+    y = m.conv(m.input(2, 8, 7, 7), 8, 16, group=4)
+    y = m.conv(m.op("Relu", y), 16, 16, group=16, strides=[2, 2])
+    check(m.build(m.conv(y, 16, 8, size=1)))
+
+
+def test_rows_of_a_matrix_may_stay_permuted():
+    m = Model()
+    x = m.op("Transpose", m.input(4, 3, 8), perm=[1, 0, 2])
+    program = check(m.build(m.op("Relu", m.op("MatMul", x, m.weight(8, 8)))), DType.TF32)
+    assert conversions(program) == 1, "only the output is put in order"
+
+
+def test_gemm_with_both_operands_computed():
+    m = Model()
+    a, b = m.input(6, 8), m.input(5, 6)
+    check(m.build(m.op("Gemm", a, b, m.weight(8, 5), transA=1, transB=1, alpha=0.5)))
+
+
+def test_strides_of_reused_memory_never_show_through():
+    m = Model()
+    y = m.conv(m.input(1, 4, 8, 8), 4, 8)
+    for i in range(6):
+        y = m.op("Concat", y, m.op("Relu", m.conv(y, 8 * (i + 1), 8)), axis=1)
+    check(m.build(m.op("GlobalAveragePool", y)), tolerance=1e-4)
