@@ -17,7 +17,7 @@ CUTLASS_DEVICE void grid_dependency() {
 
 template <class Kernel>
 static __global__ void __launch_bounds__(Kernel::kThreadCount) entry_2x(typename Kernel::Params params) {
-  extern __shared__ int shared_storage[];
+  extern __shared__ __align__(16) int shared_storage[];
   grid_dependency();
   Kernel kernel;
   kernel(params, *reinterpret_cast<typename Kernel::SharedStorage*>(shared_storage));
