@@ -1,0 +1,80 @@
+"""What a job still has to do: which workloads the records answer, and a task for each of the others."""
+
+from collections.abc import Container, Mapping, Sequence
+
+from core.fusion.plan import FusionPlan
+from core.measure.measurement import Failure, Measurement
+from core.records.rows import Identity, Record
+from core.records.store import Records
+from core.search.rank import rank
+from core.tuner.events import WorkloadFinished
+from core.tuner.ports import KernelBuilder
+from core.tuner.task import Task
+from templates.family import Family, Kernel
+from templates.gpu import GpuSpec
+from templates.workload import Workload
+
+
+def regions_of(work: FusionPlan | Sequence[Workload]) -> list[tuple[str, Workload]]:
+    """(region id, workload) of every tuned region."""
+    if isinstance(work, FusionPlan):
+        return [(r.id, r.workload) for r in work.regions if r.workload is not None]
+    return [(f"w{i}", workload) for i, workload in enumerate(work)]
+
+
+def serving_versions(workload: Workload, families: Mapping[str, Family], gpu: GpuSpec) -> dict[str, int]:
+    """Versions of the families that serve the workload: when they change, it is tuned again."""
+    return {n: f.version for n, f in families.items() if f.refuses(workload, gpu) is None}
+
+
+def recorded_result(
+    workload: Workload, records: Records, identity: Identity, families: Mapping[str, Family], vendor: bool
+) -> WorkloadFinished | None:
+    """The result of earlier finals that still holds: same identity, same families, with the vendor if wanted."""
+    done = records.finished(workload.key, identity)
+    if done is None or dict(done.families) != serving_versions(workload, families, identity.gpu.spec):
+        return None
+    if vendor and not done.vendor:
+        return None
+    found = records.known(workload.key, identity)
+    failed = sum(isinstance(r.outcome, Failure) for r in found.values())
+    best = _measurement(records.best(workload.key, identity))
+    peer = _measurement(records.best(workload.key, identity, vendor=True))
+    return WorkloadFinished(workload.key, best, peer, len(found) - failed, failed, from_records=True)
+
+
+def make_task(
+    workload: Workload,
+    regions: int,
+    gpu: GpuSpec,
+    families: Mapping[str, Family],
+    limit: int,
+    cheap: Container[Kernel],
+) -> Task:
+    """A task that waits for the kernels of the workload's ranking."""
+    task = Task(workload, rank(workload, gpu, families, limit, cheap), regions)
+    for ranked in task.ranking.candidates:
+        task.await_kernel(ranked.candidate)
+    return task
+
+
+def recall(task: Task, records: Records, identity: Identity, builder: KernelBuilder) -> None:
+    """Take outcomes of an earlier run that did not finish; what failed there is not tried again."""
+    for name, record in records.known(task.key, identity).items():
+        candidate = record.candidate
+        if candidate is None:
+            continue
+        if name not in task.candidates:
+            if isinstance(record.outcome, Failure) or not (
+                candidate.kernel in task.waiting or candidate.kernel in builder
+            ):
+                continue
+            task.await_kernel(candidate)
+        task.keep(record.outcome)
+    for kernel, waiting in list(task.waiting.items()):
+        if all(c.name in task.failed for c in waiting):
+            del task.waiting[kernel]
+
+
+def _measurement(record: Record | None) -> Measurement | None:
+    return record.outcome if record is not None and isinstance(record.outcome, Measurement) else None
