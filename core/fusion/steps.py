@@ -147,6 +147,9 @@ def _binary(graph: Graph, node: Node, other: str, other_first: bool, chain: Chai
         if node.op in ("Add", "Sum") and graph.constant(other) is not None:
             return Link((node,), (_op("bias"),), node.output, bias=other)
         return f"{node.op} by {where}, one value for each channel, has no epilogue form"
+    gate = tuple(e if i in (0, 1) else 1 for i, e in enumerate(chain.out.shape))
+    if graph.shape(other) == gate != chain.out.shape and chain.axis == 1:
+        return f"{node.op} by {where}, one value for each channel of each image, has no epilogue form"
     if graph.shape(other) != chain.out.shape:
         return (
             f"{node.op} by {where} has no epilogue form: it has neither one value, nor one for each channel, "

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from core.fusion.operators import ANCHORS
 from core.graph.ir import Graph, Node
 from templates.types import DType
 
@@ -21,7 +20,7 @@ def attr(node: Node, name: str, default: Any) -> Any:
 def scalar(graph: Graph, tensor: str) -> float | None:
     """The value of a constant with one element; None for anything else."""
     value = graph.constant(tensor)
-    if value is None or value.size != 1 or value.dtype.kind not in "fiu":
+    if value is None or value.size != 1 or not (value.dtype.kind in "fiu" or value.dtype.name == "bfloat16"):
         return None
     return float(value.reshape(()))
 
@@ -74,8 +73,6 @@ def many_readers(graph: Graph, node: Node, tensor: str) -> str | None:
 
 def native_dtype(graph: Graph) -> DType:
     """The float type the model computes in: that of most GEMM and convolution results, else of most tensors."""
-    from core.fusion.operators import ANCHORS
-
     votes: dict[DType, int] = {}
     for node in graph:
         found = graph.types.get(node.output)
@@ -106,8 +103,3 @@ def per_channel(graph: Graph, tensor: str, out_shape: tuple[int, ...], axis: int
     full = (1,) * (len(out_shape) - len(shape)) + shape
     wanted = tuple(e if i == axis else 1 for i, e in enumerate(out_shape))
     return full == wanted and out_shape[axis] > 1
-
-
-def as_float(value: np.ndarray) -> np.ndarray:
-    """The constant in float64, the type in which constants are folded."""
-    return value.astype(np.float64)

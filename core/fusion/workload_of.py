@@ -1,8 +1,8 @@
 """From an anchor node (Conv, Gemm, MatMul) to the workload of its kernel, before any epilogue is grown onto it.
 
-What the operands are, as `core.fusion.weights` packs them: the constant `b` of a Conv is its ONNX weight (K, C/groups,
-R, S); of a MatMul it is (..., K, N); of a Gemm (K, N), or (N, K) where the node has transB = 1. Activations are read as
-they lie: `layout_a`, `layout_b` say how.
+What the operands are: the constant `b` of a Conv is its ONNX weight (K, C/groups, R, S); of a MatMul it is (..., K, N);
+of a Gemm (K, N), or (N, K) where the node has transB = 1. Activations are read as they lie: `layout_a`, `layout_b` say
+how.
 """
 
 from dataclasses import dataclass, replace
@@ -60,6 +60,8 @@ def _conv(graph: Graph, node: Node, dtype: DType, output: DType) -> Anchor | str
     pad = (pads[0], pads[1], pads[2], pads[3]) if spatial == 2 else (0, pads[0], 0, pads[1])
     stride, dilation = (1, *strides)[-2:], (1, *dilations)[-2:]
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
+    if bias and graph.constant(bias) is None:
+        return f"the bias of {node.name} is computed at run time; core.fusion.prepare makes it an Add"
     ops = (EpilogueOp("bias"),) if bias else ()
     operands = Operands(x, w, bias)
     epilogue = Epilogue(ops, output)
@@ -144,7 +146,7 @@ def _gemm_c(graph: Graph, node: Node, c: str, operands: Operands) -> tuple[Epilo
     value = scalar(graph, c)
     if value is not None:
         return EpilogueOp("shift", (value,)), operands
-    if per_channel(graph, c, out, 1):
+    if graph.constant(c) is not None and per_channel(graph, c, out, 1):
         return EpilogueOp("bias"), replace(operands, bias=c)
     if graph.shape(c) == out:
         return EpilogueOp("add"), replace(operands, source=c)

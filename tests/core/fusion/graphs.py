@@ -17,7 +17,7 @@ _NUMPY = {np.dtype("float32"): DType.F32, np.dtype("float16"): DType.F16, np.dty
 
 
 def weight(*shape: int, seed: int = 0, scale: float = 0.2, dtype: str = "float32") -> np.ndarray:
-    return (np.random.default_rng(seed).uniform(-1, 1, shape) * scale).astype(dtype)
+    return np.asarray(np.random.default_rng(seed).uniform(-1, 1, shape) * scale, dtype)
 
 
 def model(

@@ -1,0 +1,158 @@
+"""Runs a plan on the CPU as its workloads say it: each tuned region as one GEMM or convolution with its epilogue in
+numpy, everything else cut out of the graph and run by ONNX Runtime. A right plan gives what the model gives.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import onnxruntime as ort
+
+from core.fusion.plan import FusionPlan, Operands, Region
+from core.graph.ir import Graph
+from core.graph.to_onnx import to_model
+from templates.epilogue import Epilogue, EpilogueOp
+from templates.types import MatrixLayout
+from templates.workload import ConvWorkload, GemmWorkload
+
+Tensors = dict[str, np.ndarray]
+
+
+def run_model(model: bytes, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return session.run(None, {n: v for n, v in feeds.items() if n in {i.name for i in session.get_inputs()}})
+
+
+def run_plan(graph: Graph, plan: FusionPlan, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """The model's outputs. Fails if a region runs before what it reads, or if a node is in no or in two regions."""
+    names = [n for region in plan.regions for n in region.nodes]
+    assert sorted(names) == sorted(n.name for n in graph)
+    tensors: Tensors = dict(graph.constants) | dict(feeds)
+    for region in plan.regions:
+        missing = [t for t in region.inputs if t not in tensors]
+        assert not missing, f"{region.id} runs before {missing} are there"
+        if region.workload is None:
+            part = graph.replaced(
+                (graph.node(n) for n in region.nodes),
+                inputs=tuple(t for t in region.inputs if t not in graph.constants),
+                outputs=region.outputs,
+            )
+            found = run_model(to_model(part).SerializeToString(), tensors)
+            tensors.update(zip(region.outputs, found, strict=True))
+        else:
+            assert len(region.outputs) == 1 and region.operands is not None
+            tensors[region.outputs[0]] = _tuned(graph, region, region.operands, tensors)
+    return [tensors[t] for t in graph.outputs]
+
+
+def _tuned(graph: Graph, region: Region, operands: Operands, tensors: Tensors) -> np.ndarray:
+    """The result in the graph's own shape; inside, matrices (rows, N) as the kernel sees them."""
+    anchor = next(graph.node(n) for n in region.nodes if graph.node(n).op in ("Conv", "Gemm", "MatMul"))
+    work, shape = region.workload, graph.shape(region.outputs[0])
+    channels_second = anchor.op == "Conv"
+    a, b = tensors[operands.a].astype(np.float64), tensors[operands.b].astype(np.float64)
+    if isinstance(work, ConvWorkload):
+        product = _conv(work, a, b)
+    else:
+        assert isinstance(work, GemmWorkload)
+        product = _gemm(work, a, b, anchor.op, bool(anchor.attrs.get("transB", 0)), operands.b in graph.constants)
+    n = product.shape[-1]
+    bias = tensors[operands.bias].astype(np.float64).reshape(n) if operands.bias else None
+    source = None
+    if operands.source:
+        given = tensors[operands.source].astype(np.float64)
+        assert given.shape == shape
+        source = (np.moveaxis(given, 1, -1) if channels_second else given).reshape(-1, n)
+    result = _epilogue(work.epilogue, product.reshape(-1, n), bias, source)
+    if channels_second:
+        moved = (shape[0], *shape[2:], shape[1])
+        result = np.moveaxis(result.reshape(moved), -1, 1)
+    return result.reshape(shape).astype(np.float32)
+
+
+def _gemm(work: GemmWorkload, a: np.ndarray, b: np.ndarray, op: str, trans_b: bool, constant_b: bool) -> np.ndarray:
+    if op == "Conv":
+        a = _pad_last(np.moveaxis(a, 1, -1), work.k)
+        b = _pad_last(b.reshape(work.n, -1), work.k).T
+    elif trans_b:
+        b = b.T
+    if constant_b:
+        assert work.layout_b is MatrixLayout.COL
+    else:
+        assert work.layout_b is (MatrixLayout.COL if trans_b else MatrixLayout.ROW)
+    if work.layout_a is MatrixLayout.COL:
+        a = a.T
+    return np.matmul(a.reshape(work.batch, work.m, work.k), b.reshape(-1, work.k, work.n))
+
+
+def _pad_last(x: np.ndarray, extent: int) -> np.ndarray:
+    return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, extent - x.shape[-1])])
+
+
+def _conv(work: ConvWorkload, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Direct convolution from the workload alone: NHWC, KRSC, padding of the stem's channels included."""
+    x = _pad_last(np.moveaxis(x, 1, -1).reshape(work.n, work.h, work.w, -1), work.c)
+    w = np.moveaxis(w, 1, -1).reshape(work.k, work.r, work.s, -1)
+    w = _pad_last(w, work.c // work.groups)
+    top, left, bottom, right = work.pad
+    x = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    out = np.zeros((work.n, work.p, work.q, work.k))
+    per_in, per_out = work.c // work.groups, work.k // work.groups
+    for g in range(work.groups):
+        part, filters = x[..., g * per_in : (g + 1) * per_in], w[g * per_out : (g + 1) * per_out]
+        for r in range(work.r):
+            for s in range(work.s):
+                rows = slice(r * work.dilation[0], None, work.stride[0])
+                columns = slice(s * work.dilation[1], None, work.stride[1])
+                window = part[:, rows, columns][:, : work.p, : work.q]
+                out[..., g * per_out : (g + 1) * per_out] += window @ filters[:, r, s].T
+    return out
+
+
+def _epilogue(chain: Epilogue, x: np.ndarray, bias: np.ndarray | None, source: np.ndarray | None) -> np.ndarray:
+    assert chain.has_bias == (bias is not None) and chain.has_source == (source is not None)
+    for step in chain.ops:
+        x = _step(step, x, bias, source)
+    return x
+
+
+def _step(step: EpilogueOp, x: np.ndarray, bias: np.ndarray | None, source: np.ndarray | None) -> np.ndarray:
+    """include/bolt/activations.h, in numpy."""
+    p = step.params
+    match step.op:
+        case "bias" | "add":
+            return x + (bias if step.op == "bias" else source)
+        case "mul":
+            return x * source
+        case "scale":
+            return x * p[0]
+        case "shift":
+            return x + p[0]
+        case "relu":
+            return np.where(x < 0, 0, x)
+        case "leaky_relu":
+            return np.where(x < 0, p[0] * x, x)
+        case "clip":
+            return np.where(x < p[0], p[0], np.where(x > p[1], p[1], x))
+        case "gelu_erf":
+            return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+        case "gelu_tanh":
+            return 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))
+        case "sigmoid":
+            return 1 / (1 + np.exp(-x))
+        case "silu":
+            return x / (1 + np.exp(-x))
+        case "hard_sigmoid":
+            return np.clip(p[0] * x + p[1], 0, 1)
+        case "hard_swish":
+            return x * np.clip(x / 6 + 0.5, 0, 1)
+        case "softplus":
+            return np.log1p(np.exp(x))
+        case "tanh":
+            return np.tanh(x)
+        case "elu":
+            return np.where(x < 0, p[0] * np.expm1(x), x)
+    raise AssertionError(step.op)
