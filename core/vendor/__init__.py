@@ -1,1 +1,90 @@
-"""cuBLASLt and cuDNN, measured beside our candidates and never assumed."""
+"""cuBLASLt and cuDNN, measured beside our candidates and never assumed.
+
+`peers` gives what a vendor library can run for a workload; the measurer verifies and times each like any candidate.
+A library that is absent gives no peer and a line that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from templates.epilogue import EpilogueOp
+from templates.workload import ConvWorkload, GemmWorkload, Workload
+
+if TYPE_CHECKING:
+    from core.measure.reference import Reference
+    from core.measure.runtime import Runtime
+    from core.measure.tensors import Slot
+
+WORKSPACE_BYTES = 64 << 20
+
+
+class VendorError(Exception):
+    """A vendor call failed; the text is one line."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One algorithm of a vendor library. `source` is the library and version, `detail` the algorithm in words.
+
+    `launch(stream, slot)` enqueues one run over an operand set, and may be captured. Raises VendorError.
+    """
+
+    source: str
+    detail: str
+    launch: Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class VendorContext:
+    """What a vendor library works with: the device, the operands, a workspace, and our kernel for unfused steps."""
+
+    workload: Workload
+    runtime: Runtime
+    reference: Reference
+    slots: Sequence[Slot]
+    stream: int
+    workspace: int
+
+    def rest(self, steps: Sequence[EpilogueOp], stream: int, slot: int) -> None:
+        """Runs the steps the library did not fuse, as one elementwise kernel on D."""
+        from core.measure.args import output_shape
+
+        rows, columns = output_shape(self.workload)
+        at = self.slots[slot]
+        self.reference.elementwise(
+            at.d, self.workload.epilogue.output, at.bias, self.workload.dtype, at.source, rows, columns, steps, stream
+        )
+
+
+@dataclass
+class Peers:
+    """What there is to compare with, and why not, where there is nothing."""
+
+    found: list[Peer] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def peers(context: VendorContext) -> Peers:
+    """Every algorithm the vendor's own heuristics propose for the workload. Never raises for an absent library."""
+    from core.vendor import cublaslt, cudnn
+
+    found = Peers()
+    libraries = {
+        GemmWorkload: ("cuBLASLt", cublaslt.peers),
+        ConvWorkload: ("cuDNN", cudnn.peers),
+    }
+    name, ask = libraries[type(context.workload)]
+    try:
+        found.found = ask(context, found.notes)
+    except VendorError as error:
+        found.notes.append(f"{name} not compared on {context.workload.key}: {error}")
+    return found
+
+
+def described(fused: str, rest: Sequence[EpilogueOp]) -> str:
+    """The detail's ending: what the library fused and what runs as a kernel of its own."""
+    separate = "+".join(map(str, rest))
+    return f"fused {fused}; separate {separate}" if separate else f"fused {fused}"

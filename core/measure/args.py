@@ -1,0 +1,123 @@
+"""The argument block of a generated kernel, filled from a workload. Pure: no GPU, no library.
+
+The measurer and the exporter both use `args_of`, so a kernel runs in the exported library with the very strides it was
+measured with.
+"""
+
+import ctypes
+from dataclasses import dataclass
+
+from templates.family import Launch
+from templates.types import MatrixLayout
+from templates.workload import ConvWorkload, GemmWorkload, Workload
+
+_POINTERS = ("a", "b", "bias", "source", "d", "workspace")
+_GEMM_SHAPE = ("m", "n", "k", "batch")
+_STRIDES = ("lda", "ldb", "ldsource", "ldd", "stride_a", "stride_b", "stride_source", "stride_d")
+_CONV_SHAPE = (
+    "cn", "h", "w", "c", "cout", "r", "s", "p", "q", "pad_top", "pad_left", "pad_bottom", "pad_right",
+    "stride_h", "stride_w", "dilation_h", "dilation_w", "groups",
+)  # fmt: skip
+_LAUNCH = ("raster", "swizzle", "splits", "pdl", "variant")
+
+
+class BoltArgs(ctypes.Structure):
+    """`bolt_args` of templates/include/bolt/abi.h, field by field."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+        ("workspace_bytes", ctypes.c_size_t),
+        *((name, ctypes.c_int32) for name in _GEMM_SHAPE),
+        *((name, ctypes.c_int64) for name in _STRIDES),
+        *((name, ctypes.c_int32) for name in _CONV_SHAPE + _LAUNCH),
+        ("sm_count", ctypes.c_int32),
+        ("reserved", ctypes.c_int32 * 6),
+    ]
+
+
+ERROR_NAMES = {
+    -1: "BOLT_E_UNSUPPORTED: this instance does not serve the shape, padding or alignment",
+    -2: "BOLT_E_WORKSPACE: the workspace is too small",
+    -3: "BOLT_E_LAUNCH: the launch failed",
+}
+
+
+@dataclass(frozen=True)
+class OperandBytes:
+    """Bytes of each operand of one run; 0 for an operand the workload lacks."""
+
+    a: int
+    b: int
+    bias: int
+    source: int
+    d: int
+
+    @property
+    def total(self) -> int:
+        return self.a + self.b + self.bias + self.source + self.d
+
+
+def args_of(workload: Workload, launch: Launch, sm_count: int) -> BoltArgs:
+    """Shapes, strides and launch choices; every pointer and the workspace are left null for the caller.
+
+    GEMM: leading dimensions of densely packed operands (row-major A: k, column-major A: m; row-major B: n,
+    column-major B, stored (N, K): k; D and source: n), batch strides of densely packed batches, `stride_b` 0 when one
+    B serves all. An absent source has ldsource and stride_source 0. Conv fields are 0.
+    Conv: NHWC, KRSC, NPQK, dense; GEMM fields are 0 except batch 1. `c` is the physical channel count.
+    """
+    args = BoltArgs()
+    if isinstance(workload, GemmWorkload):
+        _fill_gemm(args, workload)
+    else:
+        _fill_conv(args, workload)
+    args.raster, args.swizzle, args.splits = launch.raster, launch.swizzle, launch.splits
+    args.pdl, args.variant, args.sm_count = int(launch.pdl), launch.variant, sm_count
+    return args
+
+
+def _fill_gemm(args: BoltArgs, gemm: GemmWorkload) -> None:
+    m, n, k = gemm.m, gemm.n, gemm.k
+    args.m, args.n, args.k, args.batch = m, n, k, gemm.batch
+    args.lda = k if gemm.layout_a == MatrixLayout.ROW else m
+    args.ldb = n if gemm.layout_b == MatrixLayout.ROW else k
+    args.ldd = n
+    args.stride_a, args.stride_b, args.stride_d = m * k, 0 if gemm.shared_b else n * k, m * n
+    if gemm.epilogue.has_source:
+        args.ldsource, args.stride_source = n, m * n
+
+
+def _fill_conv(args: BoltArgs, conv: ConvWorkload) -> None:
+    args.batch = 1
+    args.cn, args.h, args.w, args.c = conv.n, conv.h, conv.w, conv.c
+    args.cout, args.r, args.s, args.p, args.q = conv.k, conv.r, conv.s, conv.p, conv.q
+    args.pad_top, args.pad_left, args.pad_bottom, args.pad_right = conv.pad
+    args.stride_h, args.stride_w = conv.stride
+    args.dilation_h, args.dilation_w = conv.dilation
+    args.groups = conv.groups
+
+
+def output_shape(workload: Workload) -> tuple[int, int]:
+    """(rows, columns) of the output as a dense matrix: batch*M x N, or N*P*Q x K."""
+    if isinstance(workload, GemmWorkload):
+        return workload.batch * workload.m, workload.n
+    return workload.n * workload.p * workload.q, workload.k
+
+
+def reduction_length(workload: Workload) -> int:
+    """Products summed into one output element."""
+    return workload.k if isinstance(workload, GemmWorkload) else workload.implicit_gemm[2]
+
+
+def operand_bytes(workload: Workload) -> OperandBytes:
+    """Bytes of A, B, bias (the workload's type), source and D (the epilogue's output type)."""
+    size, out = workload.dtype.itemsize, workload.epilogue.output.itemsize
+    rows, columns = output_shape(workload)
+    if isinstance(workload, GemmWorkload):
+        a = workload.batch * workload.m * workload.k
+        b = workload.n * workload.k * (1 if workload.shared_b else workload.batch)
+    else:
+        a = workload.n * workload.h * workload.w * workload.c
+        b = workload.k * workload.r * workload.s * workload.c // workload.groups
+    d = rows * columns * out
+    epilogue = workload.epilogue
+    return OperandBytes(a * size, b * size, columns * size * epilogue.has_bias, d * epilogue.has_source, d)

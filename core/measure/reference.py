@@ -1,0 +1,220 @@
+"""The measuring library (reference.cu) seen from Python: inputs, the independent reference, the comparison.
+
+It is compiled once per GPU architecture and compiler into the user's cache.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.errors import DeviceError
+from core.measure.runtime import GpuError, Runtime
+from core.paths import cache_dir
+from templates.epilogue import Epilogue, EpilogueOp
+from templates.types import DType, MatrixLayout
+from templates.workload import GemmWorkload, Workload
+
+if TYPE_CHECKING:
+    from core.build.toolchain import Toolchain
+
+_HERE = Path(__file__).resolve().parent
+SOURCES = tuple(_HERE / name for name in ("reference.cu", "reference.h", "epilogue_ops.h"))
+
+MAX_OPS = 24
+# Keep in step with the enum in epilogue_ops.h.
+OP_CODES = {
+    "bias": 0, "add": 1, "mul": 2, "scale": 3, "shift": 4, "relu": 5, "leaky_relu": 6, "clip": 7, "gelu_erf": 8,
+    "gelu_tanh": 9, "silu": 10, "sigmoid": 11, "hard_swish": 12, "hard_sigmoid": 13, "softplus": 14, "tanh": 15,
+    "elu": 16,
+}  # fmt: skip
+DTYPE_CODES = {DType.F16: 0, DType.BF16: 1, DType.F32: 2, DType.TF32: 3}
+
+
+class RefOp(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_int32), ("p0", ctypes.c_float), ("p1", ctypes.c_float)]
+
+
+class RefOps(ctypes.Structure):
+    """`bolt_ref_ops`: the epilogue as data."""
+
+    _fields_ = [("count", ctypes.c_int32), ("op", RefOp * MAX_OPS)]
+
+
+class RefProblem(ctypes.Structure):
+    """`bolt_ref_problem`: shapes and layouts, no strides."""
+
+    _fields_ = [
+        (name, ctypes.c_int32)
+        for name in (
+            "is_conv", "dtype", "out_dtype", "m", "n", "k", "batch", "a_col", "b_col", "shared_b",
+            "cn", "h", "w", "c", "cout", "r", "s", "pad_top", "pad_left", "pad_bottom", "pad_right",
+            "stride_h", "stride_w", "dilation_h", "dilation_w", "groups",
+        )
+    ]  # fmt: skip
+
+
+class RefResult(ctypes.Structure):
+    """`bolt_ref_result`."""
+
+    _fields_ = [
+        ("difference2", ctypes.c_double), ("reference2", ctypes.c_double), ("max_abs_bits", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32), ("non_finite", ctypes.c_ulonglong),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An output against the reference. `relative_l2` is |d - r| / |r| over the finite elements of d."""
+
+    relative_l2: float
+    max_abs: float
+    non_finite: int
+
+
+def ops_of(steps: Sequence[EpilogueOp]) -> RefOps:
+    """The op-code list. Raises ValueError on a chain longer than the library holds."""
+    if len(steps) > MAX_OPS:
+        raise ValueError(f"an epilogue of {len(steps)} steps; the reference evaluates at most {MAX_OPS}")
+    ops = RefOps(count=len(steps))
+    for i, step in enumerate(steps):
+        p0, p1 = (*step.params, 0.0, 0.0)[:2]
+        ops.op[i] = RefOp(OP_CODES[step.op], p0, p1)
+    return ops
+
+
+def problem_of(workload: Workload) -> RefProblem:
+    """Raises ValueError for element types the reference does not compute in."""
+    for dtype in (workload.dtype, workload.epilogue.output):
+        if dtype not in DTYPE_CODES:
+            raise ValueError(f"there is no reference for the type {dtype}")
+    problem = RefProblem(dtype=DTYPE_CODES[workload.dtype], out_dtype=DTYPE_CODES[workload.epilogue.output])
+    if isinstance(workload, GemmWorkload):
+        problem.m, problem.n, problem.k, problem.batch = workload.m, workload.n, workload.k, workload.batch
+        problem.a_col = workload.layout_a == MatrixLayout.COL
+        problem.b_col = workload.layout_b == MatrixLayout.COL
+        problem.shared_b = workload.shared_b
+    else:
+        problem.is_conv = 1
+        problem.cn, problem.h, problem.w, problem.c = workload.n, workload.h, workload.w, workload.c
+        problem.cout, problem.r, problem.s, problem.groups = workload.k, workload.r, workload.s, workload.groups
+        problem.pad_top, problem.pad_left, problem.pad_bottom, problem.pad_right = workload.pad
+        problem.stride_h, problem.stride_w = workload.stride
+        problem.dilation_h, problem.dilation_w = workload.dilation
+    return problem
+
+
+def tolerance(workload: Workload, reduction: int) -> float:
+    """The relative L2 error a right kernel stays under.
+
+    With u the unit roundoff of the output type (f16 2^-11, bf16 2^-8), rounding the exact result alone gives at most u
+    and about u/2 in the L2 sense. Four u leaves room for one more rounding (a fused
+    step stored in between, as vendor libraries do) and for CUTLASS's approximate tanh and exp (2^-11). An f32 output
+    still has those approximations: 1e-3. A 16-bit ACCUMULATOR adds a random walk of `reduction` roundings.
+    """
+    unit = {DType.F16: 2.0**-11, DType.BF16: 2.0**-8}.get(workload.epilogue.output, 0.0)
+    limit = max(4 * unit, 1e-3)
+    accumulator = {DType.F16: 2.0**-11, DType.BF16: 2.0**-8}.get(workload.accumulator, 0.0)
+    return limit + 2 * accumulator * math.sqrt(reduction)
+
+
+class Reference:
+    """The loaded library on one runtime's device. Enqueues on the stream it is given; raises GpuError."""
+
+    def __init__(self, library: Path, runtime: Runtime) -> None:
+        try:
+            self._library: Any = ctypes.CDLL(str(library))
+        except OSError as error:
+            raise DeviceError(f"the measuring library {library.name} can't be loaded: {error}") from None
+        self._runtime = runtime
+        self._result = runtime.alloc(ctypes.sizeof(RefResult))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            raise GpuError(f"cudaError {code}", name)
+
+    def fill(self, pointer: int, dtype: DType, count: int, seed: int, scale: float, stream: int) -> None:
+        """`count` elements uniform in [-scale, scale], a function of the seed and the index alone."""
+        self._call(
+            "bolt_ref_fill", ctypes.c_void_p(pointer), DTYPE_CODES[dtype], ctypes.c_int64(count),
+            ctypes.c_uint64(seed), ctypes.c_float(scale), ctypes.c_void_p(stream),
+        )  # fmt: skip
+
+    def run(
+        self, workload: Workload, a: int, b: int, bias: int, source: int, out: int, stream: int,
+        epilogue: Epilogue | None = None,
+    ) -> None:  # fmt: skip
+        """The workload's result in float32 at `out`, accumulated in float32, with its (or another) epilogue."""
+        ops = ops_of((epilogue or workload.epilogue).ops)
+        pointers = (ctypes.c_void_p(p or None) for p in (a, b, bias, source, out))
+        problem = problem_of(workload)
+        self._call("bolt_ref_run", ctypes.byref(problem), ctypes.byref(ops), *pointers, ctypes.c_void_p(stream))
+
+    def compare(self, d: int, dtype: DType, reference: int, count: int, stream: int) -> Comparison:
+        """Waits for the stream's work; `reference` is float32."""
+        import numpy as np
+
+        self._call(
+            "bolt_ref_compare", ctypes.c_void_p(d), DTYPE_CODES[dtype], ctypes.c_void_p(reference),
+            ctypes.c_int64(count), ctypes.c_void_p(self._result), ctypes.c_void_p(stream),
+        )  # fmt: skip
+        raw = np.zeros(ctypes.sizeof(RefResult), np.uint8)
+        self._runtime.to_host(raw, self._result)
+        found = RefResult.from_buffer_copy(raw.tobytes())
+        max_abs = float(np.array([found.max_abs_bits], np.uint32).view(np.float32)[0])
+        if found.reference2 > 0:
+            relative = math.sqrt(found.difference2 / found.reference2)
+        else:
+            relative = 0.0 if found.difference2 == 0 else math.inf
+        return Comparison(relative, max_abs, int(found.non_finite))
+
+    def changed(self, base: int, count: int, stride: int, begin: int, end: int, value: int, stream: int) -> int:
+        """Bytes unequal to `value` outside [begin, end) of each of `count` blocks of `stride` bytes. Waits."""
+        import numpy as np
+
+        self._call(
+            "bolt_ref_guard", ctypes.c_void_p(base), *(ctypes.c_int64(v) for v in (count, stride, begin, end)),
+            ctypes.c_int(value), ctypes.c_void_p(self._result), ctypes.c_void_p(stream),
+        )  # fmt: skip
+        found = np.zeros(1, np.uint64)
+        self._runtime.to_host(found, self._result)
+        return int(found[0])
+
+    def elementwise(
+        self, d: int, out_dtype: DType, bias: int, bias_dtype: DType, source: int, rows: int, columns: int,
+        steps: Sequence[EpilogueOp], stream: int,
+    ) -> None:  # fmt: skip
+        """Epilogue steps as a kernel of its own, in place on D: what a library that can't fuse them must run."""
+        ops = ops_of(steps)
+        self._call(
+            "bolt_ref_elementwise", ctypes.c_void_p(d), DTYPE_CODES[out_dtype], ctypes.c_void_p(bias or None),
+            DTYPE_CODES[bias_dtype], ctypes.c_void_p(source or None), ctypes.c_int64(rows), ctypes.c_int64(columns),
+            ctypes.byref(ops), ctypes.c_void_p(stream),
+        )  # fmt: skip
+
+
+def library_path(arch: str, toolchain: Toolchain) -> Path:
+    """Where the compiled library lies, whether it does yet or not; named by its sources, compiler and target."""
+    digest = hashlib.sha256()
+    for source in SOURCES:
+        digest.update(source.read_bytes())
+    digest.update(f"{arch} {toolchain.nvcc_version} {toolchain.host_version}".encode())
+    return cache_dir() / "measure" / f"reference-sm{arch}-{digest.hexdigest()[:16]}.so"
+
+
+def build(arch: str, toolchain: Toolchain | None = None) -> Path:
+    """The library for an architecture ("90a"), compiled if it is not there yet (seconds). Raises ToolchainError."""
+    from core.build.nvcc import compile_library
+    from core.build.toolchain import find_toolchain
+
+    toolchain = toolchain or find_toolchain()
+    path = library_path(arch, toolchain)
+    if not path.is_file():
+        compile_library([SOURCES[0]], path, arch, toolchain)
+    return path

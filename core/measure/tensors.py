@@ -1,0 +1,190 @@
+"""Operands of one workload in device memory: several sets, so that no run finds its inputs in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from core.errors import DeviceError
+from core.measure.args import OperandBytes, operand_bytes, output_shape, reduction_length
+from core.measure.reference import Comparison, Reference, tolerance
+from core.measure.runtime import Runtime
+from templates.workload import Workload
+
+GUARD = 4096  # bytes before and after each output and after the workspace
+GUARD_BYTE = 0xA5
+POISON_BYTE = 0xFF  # all ones is a NaN in f16, bf16 and f32
+MAX_SLOTS = 512
+_ALIGN = 256
+_SEED = 0x0B017
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Device pointers of one set of operands; 0 for an operand the workload lacks."""
+
+    a: int
+    b: int
+    bias: int
+    source: int
+    d: int
+
+
+def slot_count(nbytes: OperandBytes, l2_bytes: int, free_bytes: int) -> int:
+    """Sets of operands so that together they take at least twice the L2; fewer where memory is short.
+
+    At least one; two unless memory does not allow it. Half of the free memory is left for references and workspaces.
+    """
+    wanted = max(2, -(-2 * l2_bytes // max(nbytes.total, 1)))
+    affordable = free_bytes // 2 // (nbytes.total + 4 * GUARD)
+    return max(1, min(wanted, MAX_SLOTS, affordable))
+
+
+class WrongResult(Exception):
+    """A kernel ran and what it wrote is not right; the text is the reason for the user."""
+
+
+class Tensors:
+    """Slots filled with seeded random data, guarded outputs, and float32 references of the slots that are checked.
+
+    A and source are uniform in [-1, 1]; B is uniform in [-1, 1] / sqrt(K) and the bias in [-1, 1], so that outputs
+    stay O(1). Raises DeviceError (GpuError) when the memory is not there, ValueError for types without a reference.
+    """
+
+    def __init__(self, workload: Workload, runtime: Runtime, reference: Reference, l2_bytes: int, stream: int) -> None:
+        self.workload = workload
+        self._runtime, self._reference, self._stream = runtime, reference, stream
+        self._nbytes = operand_bytes(workload)
+        self._rows, self._columns = output_shape(workload)
+        self.tolerance = tolerance(workload, reduction_length(workload))
+        self.count = slot_count(self._nbytes, l2_bytes, runtime.free_bytes())
+        self.checked = sorted({0, self.count - 1})
+        self._d_stride = _aligned(GUARD + self._nbytes.d + GUARD)
+        self._blocks: list[int] = []
+        self._workspace, self._workspace_bytes, self._workspace_used = 0, 0, 0
+        try:
+            self._allocate()
+            self._fill()
+        except DeviceError:
+            self.free()
+            raise
+
+    def _allocate(self) -> None:
+        n = self._nbytes
+
+        def arena(size: int) -> tuple[int, int]:
+            return (self._take(_aligned(size) * self.count), _aligned(size)) if size else (0, 0)
+
+        def at(block: tuple[int, int], index: int) -> int:
+            return block[0] + index * block[1]
+
+        a, b, bias, source = arena(n.a), arena(n.b), arena(n.bias), arena(n.source)
+        self._d = self._take(self._d_stride * self.count)
+        self.slots = [
+            Slot(at(a, i), at(b, i), at(bias, i), at(source, i), self._d + i * self._d_stride + GUARD)
+            for i in range(self.count)
+        ]
+        self._references = {i: self._take(4 * self._rows * self._columns) for i in self.checked}
+
+    def _take(self, nbytes: int) -> int:
+        pointer = self._runtime.alloc(nbytes)
+        self._blocks.append(pointer)
+        return pointer
+
+    def _fill(self) -> None:
+        work, size = self.workload, self.workload.dtype.itemsize
+        weight_scale = reduction_length(work) ** -0.5
+        for i, slot in enumerate(self.slots):
+            seed = _SEED + 16 * i
+            filled = [
+                (slot.a, work.dtype, self._nbytes.a // size, 1.0),
+                (slot.b, work.dtype, self._nbytes.b // size, weight_scale),
+                (slot.bias, work.dtype, self._nbytes.bias // size, 1.0),
+                (slot.source, work.epilogue.output, self._nbytes.source // work.epilogue.output.itemsize, 1.0),
+            ]
+            for k, (pointer, dtype, count, scale) in enumerate(filled):
+                if pointer:
+                    self._reference.fill(pointer, dtype, count, seed + k, scale, self._stream)
+        self._runtime.memset(self._d, GUARD_BYTE, self._d_stride * self.count, self._stream)
+        for i, out in self._references.items():
+            s = self.slots[i]
+            self._reference.run(work, s.a, s.b, s.bias, s.source, out, self._stream)
+        self._runtime.synchronize()
+
+    def reserve(self, nbytes: int) -> None:
+        """Makes scratch of `nbytes` for everything that runs next. Captured graphs keep its address: call it first."""
+        if nbytes <= self._workspace_bytes:
+            return
+        if self._workspace:
+            self._runtime.synchronize()
+            self._blocks.remove(self._workspace)
+            self._runtime.free(self._workspace)
+            self._workspace, self._workspace_bytes = 0, 0
+        self._workspace = self._take(_aligned(nbytes) + GUARD)
+        self._workspace_bytes = nbytes
+
+    def workspace(self, nbytes: int) -> int:
+        """The scratch, its first `nbytes` filled with 0xFF (no kernel may count on zeros) and a guard zone after them.
+
+        One scratch serves all candidates in turn; 0 bytes need none and give a null pointer.
+        """
+        self._workspace_used = nbytes
+        if nbytes == 0:
+            return 0
+        self.reserve(nbytes)
+        self._runtime.memset(self._workspace, POISON_BYTE, nbytes, self._stream)
+        self._runtime.memset(self._workspace + nbytes, GUARD_BYTE, GUARD, self._stream)
+        return self._workspace
+
+    def poison(self) -> None:
+        """Fills the outputs that are checked with NaN."""
+        for i in self.checked:
+            self._runtime.memset(self.slots[i].d, POISON_BYTE, self._nbytes.d, self._stream)
+
+    def verify(self, run: Callable[[], None]) -> Comparison:
+        """Poisons the checked outputs, runs, and compares. Gives the worst slot's comparison.
+
+        Raises WrongResult on values beyond the tolerance, NaN or infinity, elements not written, or a write outside
+        of the output or the workspace; GpuError when the device reports an error.
+        """
+        self.poison()
+        run()
+        self._runtime.synchronize()
+        elements = self._rows * self._columns
+        output = self.workload.epilogue.output
+        worst = Comparison(0.0, 0.0, 0)
+        for i in self.checked:
+            found = self._reference.compare(self.slots[i].d, output, self._references[i], elements, self._stream)
+            if found.non_finite:
+                raise WrongResult(f"{found.non_finite} of {elements} outputs are NaN, infinite or not written")
+            if not found.relative_l2 <= self.tolerance:
+                raise WrongResult(
+                    f"relative L2 error {found.relative_l2:.3g} against the reference, {self.tolerance:.3g} is allowed"
+                )
+            worst = max(worst, found, key=lambda c: c.relative_l2)
+        self._check_guards()
+        return worst
+
+    def _check_guards(self) -> None:
+        end = GUARD + self._nbytes.d
+        around = self._reference.changed(self._d, self.count, self._d_stride, GUARD, end, GUARD_BYTE, self._stream)
+        beyond = 0
+        if self._workspace_used:
+            beyond = self._reference.changed(
+                self._workspace, 1, self._workspace_used + GUARD, 0, self._workspace_used, GUARD_BYTE, self._stream
+            )
+        if around or beyond:
+            self._runtime.memset(self._d, GUARD_BYTE, self._d_stride * self.count, self._stream)
+            where = "around the output" if around else "behind the workspace"
+            raise WrongResult(f"{around or beyond} bytes {where} were overwritten")
+
+    def free(self) -> None:
+        """Gives the memory back; the object is of no use after it."""
+        self._runtime.synchronize()
+        for pointer in self._blocks:
+            self._runtime.free(pointer)
+        self._blocks.clear()
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGN) * _ALIGN
