@@ -108,24 +108,24 @@ def activation(graph: Graph, x: str, native: DType, allowed: Callable[[Node], bo
 
 def closures(graph: Graph, x: str, allowed: Callable[[Node], bool]) -> Iterator[tuple[list[Node], str]]:
     """Groups of pointwise nodes after `x` that read nothing but `x` and constants and leave through one tensor."""
-    position = {n.name: i for i, n in enumerate(graph.nodes)} if len(graph.consumers(x)) > 1 else {}
     nodes: list[Node] = []
-    known = {x}
+    known = [x]
     while len(nodes) < MAX_NODES:
         inside = {n.name for n in nodes}
         waiting = {r.name: r for t in known for r in graph.consumers(t) if r.name not in inside}
-        ready = [r for r in waiting.values() if allowed(r) and _evaluable(graph, r, known)]
-        if not ready:
+        # Any order finds the same groups: what lies behind a group's one way out is ready only when the group is whole.
+        ready = next((r for r in waiting.values() if allowed(r) and _evaluable(graph, r, known)), None)
+        if ready is None:
             return
-        nodes.append(min(ready, key=lambda r: position.get(r.name, 0)))
-        known.add(nodes[-1].output)
-        inside.add(nodes[-1].name)
+        nodes.append(ready)
+        known.append(ready.output)
+        inside.add(ready.name)
         live = [t for t in known if t in graph.outputs or any(r.name not in inside for r in graph.consumers(t))]
-        if live == [nodes[-1].output]:
+        if live == [ready.output]:
             yield list(nodes), live[0]
 
 
-def _evaluable(graph: Graph, node: Node, known: set[str]) -> bool:
+def _evaluable(graph: Graph, node: Node, known: Sequence[str]) -> bool:
     if node.op not in _UNARY and node.op not in _BINARY and node.op not in ("Clip", "Where"):
         return False
     operands = present(node)

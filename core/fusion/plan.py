@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from templates.epilogue import Epilogue
 from templates.types import DType
@@ -48,6 +49,7 @@ class Operands:
 class Region:
     """Nodes that run as one kernel. `nodes` are names in topological order; `reason` is why it is this and no larger.
 
+    `inputs` are the tensors it reads from outside, constants included; `outputs` those that others or the model read.
     Tuned kinds carry `workload` and `operands`; the others neither.
     """
 
@@ -94,8 +96,12 @@ class FusionPlan:
     refusals: tuple[Refusal, ...] = field(default=())
     dtype: DType = DType.F16  # what it computes in
 
+    @cached_property
+    def _owners(self) -> dict[str, Region]:
+        return {node: region for region in self.regions for node in region.nodes}
+
     def region_of(self, node: str) -> Region | None:
-        return next((r for r in self.regions if node in r.nodes), None)
+        return self._owners.get(node)
 
     @property
     def supported(self) -> bool:

@@ -18,7 +18,7 @@ from core.fusion.derive import (
 )
 from core.fusion.grow import grow
 from core.fusion.operators import ANCHORS, kind_of, no_epilogue_form
-from core.fusion.plan import FusionPlan, Kind, LeftAlone
+from core.fusion.plan import FusionPlan, Kind, LeftAlone, Refusal
 from core.fusion.values import leaves_graph, native_dtype, untyped
 from core.fusion.workload_of import Anchor
 from core.graph.ir import Graph, Node
@@ -67,6 +67,7 @@ def _overridden(
 ) -> _Cover:
     """The overrides as regions. One that the planner makes anyway keeps the planner's own reasons."""
     known = {frozenset(d.nodes): d for d in automatic.drafts}
+    alone = {x.node: x for x in automatic.left}
     cover = _Cover()
     for group in groups:
         again = next((n for n in group if n in cover.owner), None)
@@ -74,7 +75,7 @@ def _overridden(
             raise PlanError(f"{again} is in two regions of the plan", "name each node once")
         draft = known.get(frozenset(group)) if len(set(group)) == len(group) else None
         if draft is not None:
-            cover.left.extend(x for x in automatic.left if x.node in draft.nodes)
+            cover.left.extend(alone[n] for n in draft.nodes if n in alone)
         else:
             made = derive(graph, group, dtype, native)
             if isinstance(made, Objection):
@@ -98,9 +99,10 @@ def _cover(graph: Graph, dtype: DType, native: DType, cover: _Cover) -> None:
         if shuffle and not any(n.name in cover.owner for n in shuffle):
             cover.take(shuffle_draft(graph, shuffle))
     _pointwise(graph, cover)
+    refused = {r.node: r for d in reversed(cover.drafts) for r in d.refusals}
     for node in graph:
         if node.name not in cover.owner:
-            draft = single_draft(graph, node, _why_alone(graph, node, cover))
+            draft = single_draft(graph, node, _why_alone(graph, node, refused.get(node.name)))
             cover.take(draft)
             cover.left.append(LeftAlone(node.name, node.op, draft.reason))
 
@@ -128,6 +130,7 @@ def _anchors(graph: Graph, dtype: DType, native: DType, cover: _Cover) -> None:
 
 def _pointwise(graph: Graph, cover: _Cover) -> None:
     """Pointwise nodes, from each last one backwards over producers that only this group reads."""
+    position = {n.name: i for i, n in enumerate(graph)}
     for sink in reversed(graph.nodes):
         if not _free_pointwise(graph, sink, cover):
             continue
@@ -143,7 +146,7 @@ def _pointwise(graph: Graph, cover: _Cover) -> None:
                     group[producer.name] = producer
                     frontier.append(producer)
         if len(group) > 1:
-            cover.take(pointwise_draft([n for n in graph if n.name in group]))
+            cover.take(pointwise_draft(sorted(group.values(), key=lambda n: position[n.name])))
 
 
 def _free_pointwise(graph: Graph, node: Node, cover: _Cover) -> bool:
@@ -154,8 +157,7 @@ def _free_pointwise(graph: Graph, node: Node, cover: _Cover) -> bool:
     )
 
 
-def _why_alone(graph: Graph, node: Node, cover: _Cover) -> str:
-    refused = next((r for d in cover.drafts for r in d.refusals if r.node == node.name), None)
+def _why_alone(graph: Graph, node: Node, refused: Refusal | None) -> str:
     if refused:
         return f"not fused into {refused.anchor}: {refused.reason}"
     if kind_of(node.op) is not Kind.POINTWISE:

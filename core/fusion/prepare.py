@@ -97,7 +97,7 @@ def _affine_chain(graph: Graph, matmul: Node) -> list[Node]:
         return []
     chain: list[Node] = []
     last = matmul
-    while last.output in graph.types and graph.types[last.output].dtype.is_float:
+    while (known := graph.types.get(last.output)) is not None and known.dtype.is_float:
         readers = graph.consumers(last.output)
         if len(readers) != 1 or last.output in graph.outputs or _affine(graph, readers[0], last.output) is None:
             break
@@ -113,7 +113,7 @@ def _affine(graph: Graph, node: Node, x: str) -> tuple[np.ndarray, np.ndarray] |
     first = node.inputs[0] == x
     other = node.inputs[1] if first else node.inputs[0]
     value = graph.constant(other)
-    if value is None or graph.shape(node.output) != graph.shape(x):
+    if value is None or graph.types.get(node.output) != graph.types[x]:
         return None
     shape = graph.shape(x)
     if value.size != 1 and not per_channel(graph, other, shape, len(shape) - 1):
