@@ -84,6 +84,33 @@ def wgmma_clocks(n: int) -> float:
     return max(64 * n * 16 / 2048, (64 * 16 + n * 16) * 2 / 128)
 
 
+OVERLAP_LOSS = 0.2  # of the shorter of two overlapping times
+CLUSTER_LOSS = 0.015  # for each further CTA that a cluster keeps in step
+PINGPONG_STEP_CLOCKS, COOPERATIVE_STEP_CLOCKS = 12.0, 40.0  # barrier round of a k tile: one group releases it, or two
+
+
+def overlapped(one: float, other: float) -> float:
+    """Time of two things that run side by side: products and loads, the whole kernel and its memory traffic."""
+    return max(one, other) + OVERLAP_LOSS * min(one, other)
+
+
+def step_clocks(cooperative: bool) -> float:
+    """Pingpong for short loops: two cooperating groups both have to finish before a stage is free."""
+    return COOPERATIVE_STEP_CLOCKS if cooperative else PINGPONG_STEP_CLOCKS
+
+
+def conv_bytes(workload: ConvWorkload) -> float:
+    """Least traffic: a stride beyond the filter leaves pixels unread."""
+    activation = workload.n * workload.h * workload.w * workload.c * workload.dtype.itemsize
+    read = min(1.0, workload.r / workload.stride[0]) * min(1.0, workload.s / workload.stride[1])
+    return workload.bytes - activation * (1.0 - read)
+
+
+def cluster_factor(size: int) -> float:
+    """Large clusters wait for their slowest member and leave SMs of odd GPCs idle (CUDA tuning guide, clusters)."""
+    return 1.0 + CLUSTER_LOSS * (size - 1)
+
+
 def sustained_hz(gpu: GpuSpec) -> float:
     """The clock at which the tensor cores give the GPU's sustained rate: power holds it below the boost clock."""
     return gpu.tensor_tflops * 1e12 / (gpu.sm_count * 4096.0)

@@ -8,12 +8,12 @@ from math import ceil
 
 from templates.family import Launch, Score
 from templates.gpu import GpuSpec
-from templates.sm90_common import sustained_hz, wgmma_clocks
+from templates.sm90_common import overlapped, sustained_hz, wgmma_clocks
 from templates.sm90_direct.geometry import CHANNELS, PATCH, ROW_BYTES, ROWS, Geometry, lay
 from templates.sm90_direct.space import Instance
 from templates.workload import ConvWorkload
 
-L2_BYTES_PER_CLOCK = 40.0
+L2_BYTES_PER_CLOCK = 80.0
 TAP_CLOCKS = 20.0  # barrier round of a weight stage
 FILL_CLOCKS = 1800.0  # first pixels and weights from memory until the first wgmma
 EPILOGUE_CLOCKS_PER_PIXEL = 8.0
@@ -31,7 +31,7 @@ def step_clocks(instance: Instance, workload: ConvWorkload, geometry: Geometry) 
     loaded = float(instance.pixel_groups * geometry.chunks * geometry.box_bytes)
     if instance.weights != "resident":
         loaded += taps * CHANNELS * instance.channel_groups * ROW_BYTES
-    return max(products, loaded / L2_BYTES_PER_CLOCK)
+    return overlapped(products, loaded / L2_BYTES_PER_CLOCK)
 
 
 def exposed_epilogue(instance: Instance) -> float:
@@ -58,7 +58,7 @@ def score(instance: Instance, launch: Launch, workload: ConvWorkload, gpu: GpuSp
     clocks = FILL_CLOCKS + rounds * (step + exposed_epilogue(instance)) + EPILOGUE_CLOCKS_PER_PIXEL * instance.pixels
     compute_us = clocks / sustained_hz(gpu) * 1e6
     memory_us = workload.bytes / (gpu.dram_gbs * 1e3)
-    us = max(compute_us, memory_us) + LAUNCH_US - PDL_US * launch.pdl
+    us = overlapped(compute_us, memory_us) + LAUNCH_US - PDL_US * launch.pdl
     used = workload.n * workload.p * workload.q / (geometry.blocks * instance.pixels)
     shape = "rows" if launch.variant == ROWS else "8-wide patches"
     why = (

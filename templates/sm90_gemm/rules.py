@@ -10,16 +10,17 @@ from math import ceil
 
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
-from templates.sm90_common import epilogue_smem, mainloop_stages, sustained_hz, wgmma_clocks
+from templates.sm90_common import (
+    cluster_factor, epilogue_smem, mainloop_stages, overlapped, step_clocks, sustained_hz, wgmma_clocks,
+)  # fmt: skip
 from templates.workload import GemmWorkload
 
 # Rates and latencies of an H100/H200 SM, in bytes a clock and clocks; fitted to [4], used for nothing but ranking.
-L2_BYTES_PER_CLOCK = 40.0
-STEP_CLOCKS = 24.0  # barrier round of one k tile
-FILL_CLOCKS = 1400.0  # first loads from memory until the first wgmma
+L2_BYTES_PER_CLOCK = 80.0
+FILL_CLOCKS = 1200.0  # latency of the first loads from memory
 EPILOGUE_CLOCKS = 500.0
 EPILOGUE_BYTES_PER_CLOCK = 32.0
-STREAM_K_FIXUP_CLOCKS = 4000.0  # partial tiles through memory, and the memset before the kernel
+STREAM_K_FIXUP_CLOCKS = 9000.0  # partial tiles through memory, and the memset before the kernel
 LAUNCH_US, PDL_US = 2.2, 1.0
 
 
@@ -74,7 +75,14 @@ def tile_clocks(shape: Shape, itemsize: int) -> float:
     scale = itemsize / 2  # a tf32 wgmma takes half the k
     products = shape.tile_m / 64 * shape.tile_k / 16 * wgmma_clocks(shape.tile_n) * scale
     loaded = (shape.tile_m / shape.cluster_n + shape.tile_n / shape.cluster_m) * shape.tile_k * itemsize
-    return shape.k_tiles * (max(products, loaded / L2_BYTES_PER_CLOCK) + STEP_CLOCKS)
+    return shape.k_tiles * (
+        overlapped(products, loaded / L2_BYTES_PER_CLOCK) + step_clocks(shape.schedule != "pingpong")
+    )
+
+
+def fill_clocks(shape: Shape, itemsize: int) -> float:
+    """Until the first products: a latency and the first stage, so short problems prefer a small k tile [1]."""
+    return FILL_CLOCKS + (shape.tile_m + shape.tile_n) * shape.tile_k * itemsize / L2_BYTES_PER_CLOCK
 
 
 def epilogue_clocks(shape: Shape, workload: GemmWorkload) -> float:
@@ -104,10 +112,11 @@ def depth_penalty(depth: int, shape: Shape) -> float:
 def score(candidate: Candidate, workload: GemmWorkload, gpu: GpuSpec) -> Score:
     kernel = candidate.kernel
     shape = lay(kernel, workload, gpu)
-    clocks = FILL_CLOCKS + grid_clocks(shape, workload) * depth_penalty(stages(kernel, gpu), shape)
+    clocks = grid_clocks(shape, workload) * depth_penalty(stages(kernel, gpu), shape)
+    clocks = clocks * cluster_factor(shape.cluster_m * shape.cluster_n) + fill_clocks(shape, workload.dtype.itemsize)
     compute_us = clocks / sustained_hz(gpu) * 1e6
     memory_us = workload.bytes / (gpu.dram_gbs * 1e3)
-    us = max(compute_us, memory_us) + LAUNCH_US - PDL_US * candidate.launch.pdl
+    us = overlapped(compute_us, memory_us) + LAUNCH_US - PDL_US * candidate.launch.pdl
     us *= 1.0 + launch_cost(candidate.launch)
     filled = workload.m * workload.n * workload.batch / (shape.tiles * shape.tile_m * shape.tile_n)
     rounds = shape.tiles / shape.tile_slots
