@@ -11,7 +11,13 @@ from math import ceil
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
 from templates.sm90_common import (
-    cluster_factor, epilogue_smem, mainloop_stages, overlapped, step_clocks, sustained_hz, wgmma_clocks,
+    cluster_factor,
+    epilogue_smem,
+    mainloop_stages,
+    overlapped,
+    step_clocks,
+    sustained_hz,
+    wgmma_clocks,
 )  # fmt: skip
 from templates.workload import GemmWorkload
 
