@@ -1,6 +1,6 @@
 """One walk over nodes in order that knows every type and every constant so far: the base of import and of folding."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -28,8 +28,8 @@ class Names:
         self._taken.add(name)
         return name
 
-    def reserve(self, names: Iterable[str]) -> None:
-        self._taken.update(names)
+    def copy(self) -> "Names":
+        return Names(self._taken)
 
 
 def names_of(graph: Graph) -> Names:
@@ -41,13 +41,14 @@ class Walker:
     """Takes nodes in topological order; infers their types, and replaces those with constant inputs by their values.
 
     What it proves: a folded tensor has the value that ONNX's reference evaluator computes, and every tensor kept has
-    one static type, by ONNX's shape inference, or stands in `untyped` with the reason.
+    one static type, by ONNX's shape inference or (for operators unknown to ONNX) as `declared` by the model, or stands
+    in `untyped` with the reason.
     """
 
-    def __init__(self, opset: int, names: Names, *, fold: bool = True) -> None:
+    def __init__(self, opset: int, names: Names, declared: Mapping[str, TensorType] | None = None) -> None:
         self.opset = opset
         self.names = names
-        self.fold = fold
+        self.declared = declared or {}
         self.types: dict[str, TensorType] = {}
         self.constants: dict[str, np.ndarray] = {}
         self.untyped: dict[str, str] = {}
@@ -72,13 +73,15 @@ class Walker:
         if node.op == "Constant" and not node.domain:
             self._add_value(node, [_constant_value(node)])
             return
-        if node.op in ("Shape", "Size") and not node.domain and node.inputs[0] in self.types and self.fold:
+        if node.op in ("Shape", "Size") and not node.domain and node.inputs[0] in self.types:
             self._add_value(node, [_shape_value(node, self.types[node.inputs[0]])])
             return
         try:
             found = infer_node(node, self.types, self.constants, self.opset)
         except Untyped as reason:
-            self.untyped.update({t: str(reason) for t in node.outputs if t})
+            known = {t: self.declared[t] for t in node.outputs if t in self.declared}
+            self.types.update(known)
+            self.untyped.update({t: str(reason) for t in node.outputs if t and t not in known})
             self.nodes.append(node)
             return
         if self._foldable(node, found):
@@ -88,7 +91,7 @@ class Walker:
         self.nodes.append(node)
 
     def _foldable(self, node: Node, found: dict[str, TensorType]) -> bool:
-        if not self.fold or node.op in RANDOM or any(n not in self.constants for n in node.inputs if n):
+        if node.op in RANDOM or any(n not in self.constants for n in node.inputs if n):
             return False
         if not any(node.inputs) or not found:
             return False
@@ -104,10 +107,9 @@ class Walker:
                 self.add_constant(name, value)
         self.absorbed[node.name] = COMPUTED
 
-    def finish(self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...], absorbed: dict[str, str]) -> Graph:
+    def finish(self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Graph:
         """The graph. An output that became a constant, or is an input, gets an Identity: nodes make all outputs."""
         made = {t for n in self.nodes for t in n.outputs}
-        renamed = dict(self.absorbed)
         for output in dict.fromkeys(outputs):
             if output in made:
                 continue
@@ -122,7 +124,7 @@ class Walker:
                         node.attrs, node.domain,
                     )  # fmt: skip
         return Graph(
-            name, tuple(self.nodes), inputs, outputs, self.constants, self.types, self.opset, {**absorbed, **renamed},
+            name, tuple(self.nodes), inputs, outputs, self.constants, self.types, self.opset, self.absorbed,
             self.untyped,
         )  # fmt: skip
 

@@ -1,21 +1,22 @@
 """From a model file or a built-in name to the simplified graph."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import ModelError
-from core.graph.infer import check_size
 from core.graph.ir import Graph, TensorType
 from core.graph.passes import simplify
-from core.graph.proto import ELEMENT, element_name
 from core.graph.walk import Walker
+from core.importer.batch import BatchWalker
+from core.importer.inputs import check_symbolic_outputs, declared_kinds, input_kinds
 from core.importer.normalise import normalise
 from core.importer.read import opset_of, read_model, read_tensor
 from core.importer.samples import build_sample, sample_names
 from core.importer.structure import wire
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, ValueInfoProto
+    from onnx import ModelProto
 
 # The form every operator is brought to; newer models keep their opset, whose forms are the same.
 CANONICAL_OPSET = 21
@@ -43,38 +44,44 @@ def graph_of(proto: "ModelProto", folder: Path | None, name: str, batch: int | N
     """The graph of a message; external data is looked for in `folder`. Raises ModelError."""
     opset = opset_of(proto)
     wiring = wire(proto.graph)
-    values = {v.name: v for v in proto.graph.input}
-    walker = Walker(max(CANONICAL_OPSET, opset), wiring.names)
-    for tensor in proto.graph.initializer:
-        walker.add_constant(tensor.name, read_tensor(tensor, folder))
-    for tensor_name in wiring.inputs:
-        walker.add_input(tensor_name, _input_type(values[tensor_name], batch))
-    for node in wiring.nodes:
-        for simple in normalise(node, opset, walker):
-            walker.add(simple)
-    return walker.finish(name, wiring.inputs, wiring.outputs, {})
+    inputs = input_kinds(proto.graph, wiring.inputs)
+    constants = {t.name: read_tensor(t, folder) for t in proto.graph.initializer}
+    declared = declared_kinds(proto.graph, inputs, batch)
 
+    def walked(walker: Walker, kinds: Mapping[str, TensorType]) -> Graph:
+        for tensor, value in constants.items():
+            walker.add_constant(tensor, value)
+        for tensor, kind in kinds.items():
+            walker.add_input(tensor, kind)
+        for node in wiring.nodes:
+            for simple in normalise(node, opset, walker):
+                walker.add(simple)
+        return walker.finish(name, wiring.inputs, wiring.outputs)
 
-def _input_type(value: "ValueInfoProto", batch: int | None) -> TensorType:
-    """The static type of a graph input, its first dimension set to the batch."""
-    what = f"input {value.name!r}"
-    if not value.type.HasField("tensor_type"):
-        raise ModelError(f"{what} is not a tensor")
-    tensor = value.type.tensor_type
-    if tensor.elem_type not in ELEMENT:
-        raise ModelError(f"{what} has element type {element_name(tensor.elem_type)}, which is not supported")
-    if not tensor.HasField("shape"):
-        raise ModelError(f"{what} has no shape", "export the model with fixed input shapes")
-    shape = []
-    for i, dim in enumerate(tensor.shape.dim):
-        if dim.HasField("dim_value"):
-            shape.append(batch if i == 0 and batch is not None else dim.dim_value)
-        elif i == 0:
-            shape.append(1 if batch is None else batch)
-        else:
-            raise ModelError(
-                f"dimension {i} ({dim.dim_param or 'unnamed'}) of {what} is not fixed",
-                "--batch only sets the first dimension; export the model with this one fixed",
-            )
-    check_size(tuple(shape), what)
-    return TensorType(ELEMENT[tensor.elem_type], tuple(shape))
+    def plain(kinds: Mapping[str, TensorType]) -> tuple[Walker, Graph]:
+        walker = Walker(max(CANONICAL_OPSET, opset), wiring.names.copy(), declared)
+        graph = walked(walker, kinds)
+        return walker, graph
+
+    def rebatched(new: int) -> Graph:
+        before, _ = plain(inputs.kinds)
+        walker = BatchWalker(before, wiring.names.copy(), inputs.batch, new, inputs.batched)
+        graph = walked(walker, inputs.with_batch(new))
+        walker.check_outputs(graph)
+        return graph
+
+    if batch is None or batch == inputs.batch:
+        return plain(inputs.kinds)[1]
+    wanted = inputs.with_batch(batch)
+    if not inputs.symbolic:
+        return rebatched(batch)
+    try:
+        graph = plain(wanted)[1]
+        check_symbolic_outputs(proto.graph, graph, inputs, batch)
+        return graph
+    except ModelError as error:
+        # Exported with a symbolic batch, yet with the batch of its example baked into a constant.
+        try:
+            return rebatched(batch)
+        except ModelError:
+            raise error from None

@@ -19,7 +19,9 @@ import numpy as np
 
 from core.errors import ModelError
 from core.graph.ir import Node
+from core.graph.proto import numpy_dtype
 from core.graph.walk import Walker
+from core.importer.windows import explicit_window
 
 Rule = Callable[[Node, int, Walker], Sequence[Node]]
 
@@ -77,8 +79,6 @@ def _clip(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
     if opset >= 11:
         return [node]
     dtype = walker.types[node.inputs[0]].dtype
-    from core.graph.proto import numpy_dtype
-
     bounds = [
         walker.new_constant(f"{node.name}/{key}", np.array(node.attrs[key], numpy_dtype(dtype)))
         if key in node.attrs
@@ -198,6 +198,12 @@ def _batch_norm(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
         raise ModelError(
             f"node {node.name!r} (BatchNormalization) has statistics per element (spatial=0)", "export again"
         )
+    channels = walker.types[node.inputs[0]].shape[1]
+    for name in node.inputs[1:5]:
+        if walker.types[name].shape != (channels,):
+            raise ModelError(
+                f"node {node.name!r} (BatchNormalization) has {name!r} of another length than its channels"
+            )
     attrs = {"epsilon": float(node.attrs.get("epsilon", 1e-5))}
     return [replace(node, attrs=attrs, outputs=node.outputs[:1])]
 
@@ -214,8 +220,6 @@ def _slice(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
 def _pad(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
     if opset >= 11:
         return [with_attrs(node, mode=node.attrs.get("mode", "constant"))]
-    from core.graph.proto import numpy_dtype
-
     dtype = numpy_dtype(walker.types[node.inputs[0]].dtype)
     value = walker.new_constant(f"{node.name}/value", np.array(node.attrs.get("value", 0.0), dtype))
     pads = _ints(node, walker, "pads", node.attrs["pads"])
@@ -278,8 +282,6 @@ def _chain(op: str) -> Rule:
             made.append(Node(name, op, (so_far, other), (target,)))
             so_far = target
         if mean:
-            from core.graph.proto import numpy_dtype
-
             dtype = numpy_dtype(walker.types[node.inputs[0]].dtype)
             part = walker.new_constant(f"{node.name}/part", np.array(1.0 / len(node.inputs)).astype(dtype))
             made.append(Node(walker.names.take(f"{node.name}/mean"), "Mul", (so_far, part), node.outputs))
@@ -322,8 +324,6 @@ def _scatter(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
 
 
 def _windowed(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
-    from core.importer.windows import explicit_window
-
     return [explicit_window(node, walker)]
 
 

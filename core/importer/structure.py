@@ -26,6 +26,7 @@ class Wiring:
 
 def wire(graph: "GraphProto") -> Wiring:
     """Raises ModelError for a tensor made twice, read but never made, or made from itself."""
+    _refuse_bytes(graph)
     initial = [t.name for t in graph.initializer]
     if graph.sparse_initializer:
         raise ModelError("the model has sparse initializers, which are not supported", "export it with dense weights")
@@ -47,6 +48,19 @@ def wire(graph: "GraphProto") -> Wiring:
         raise ModelError(f"graph output {direct!r} is itself a graph input", "remove it from the outputs")
     names = Names({*known, *made})
     return Wiring(tuple(_named(nodes)), inputs, tuple(dict.fromkeys(outputs)), names)
+
+
+def _refuse_bytes(graph: "GraphProto") -> None:
+    """protobuf hands out a string that is not UTF-8 as bytes."""
+    texts: list[object] = [graph.name, *(t.name for t in graph.initializer)]
+    for value in (*graph.input, *graph.output):
+        texts += [value.name, *(d.dim_param for d in value.type.tensor_type.shape.dim)]
+    for node in graph.node:
+        texts += [node.name, node.op_type, node.domain, *node.input, *node.output, *(a.name for a in node.attribute)]
+    for entry in (e for t in graph.initializer for e in t.external_data):
+        texts += [entry.key, entry.value]
+    if broken := next((t for t in texts if not isinstance(t, str)), None):
+        raise ModelError(f"the name {broken!r} in the model is not UTF-8 text", "export or copy it again")
 
 
 def _refuse_duplicates(tensors: Iterable[str]) -> None:

@@ -40,7 +40,22 @@ def explicit_window(node: Node, walker: Walker) -> Node:
     attrs |= {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads}
     if weighted:
         attrs["group"] = int(attrs.get("group", 1))
+        _check_channels(node, walker, attrs["group"])
     return replace(node, attrs=attrs)
+
+
+def _check_channels(node: Node, walker: Walker, group: int) -> None:
+    """ONNX's shape inference leaves this out, and a runtime would only find it when it runs."""
+    channels, weight = walker.types[node.inputs[0]].shape[1], walker.types[node.inputs[1]].shape
+    read = weight[0] if node.op == "ConvTranspose" else weight[1] * group
+    made = weight[1] * group if node.op == "ConvTranspose" else weight[0]
+    if group < 1 or channels != read or channels % group or made % group:
+        raise ModelError(
+            f"node {node.name!r} ({node.op}) has an input of {channels} channels, its weight {list(weight)} and "
+            f"{group} groups need {read}"
+        )
+    if len(node.inputs) > 2 and node.inputs[2] and walker.types[node.inputs[2]].shape != (made,):
+        raise ModelError(f"node {node.name!r} ({node.op}) has a bias that is not a vector of its {made} channels")
 
 
 def _halves(total: int, upper: bool) -> tuple[int, int]:

@@ -1,0 +1,228 @@
+"""What a broken or hostile file gets: one line that says what is wrong, and nothing allocated or read outside."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from core.errors import BoltError, ModelError
+from core.importer.load import load_graph
+from tests.core.importer.models import load, model, node, weights
+
+
+def refused(proto: onnx.ModelProto, *words: str) -> str:
+    with pytest.raises(ModelError) as caught:
+        load(proto)
+    return said(caught.value, *words)
+
+
+def said(error: ModelError, *words: str) -> str:
+    text = str(error)
+    assert "\n" not in text
+    for word in words:
+        assert word in text, text
+    return text
+
+
+def relu(shape: list[int | str | None]) -> onnx.ModelProto:
+    return model([node("Relu", ["x"], ["y"])], {"x": shape}, ["y"])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "not an ONNX model"), (b"hello, this is text\n" * 9, "not an ONNX model"), (b"\x08\x08", "no graph")],
+)
+def test_not_onnx(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError) as caught:
+        load_graph(path)
+    said(caught.value, words)
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        load_graph(tmp_path / "none.onnx")
+    said(caught.value, "there is no file")
+    with pytest.raises(ModelError) as caught:
+        load_graph(str(tmp_path))
+    said(caught.value, "is a folder")
+
+
+def test_truncated(tmp_path: Path) -> None:
+    data = model([node("Gemm", ["x", "w"], ["y"])], {"x": [1, 64]}, ["y"], {"w": weights(64, 64)}).SerializeToString()
+    path = tmp_path / "m.onnx"
+    for length in (1, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:length])
+        with pytest.raises(ModelError):
+            load_graph(path)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_damaged_bytes_end_in_a_graph_or_a_reason(data: st.DataObject) -> None:
+    whole = model(
+        [node("Conv", ["x", "w"], ["c"], "conv"), node("Relu", ["c"], ["y"], "relu")], {"x": [1, 3, 8, 8]}, ["y"],
+        {"w": weights(4, 3, 3, 3)},
+    ).SerializeToString()  # fmt: skip
+    damaged = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 6))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        load_graph(bytes(damaged))
+    except BoltError as error:
+        assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("shape", [[1, 0, 4], [1, -3, 4], [0, 3]])
+def test_extent_below_one(shape: list[int | str | None]) -> None:
+    refused(relu(shape), "'x'", "at least 1")
+
+
+def test_declared_sizes_are_not_allocated() -> None:
+    refused(relu([1, 10**6, 10**6]), "'x'", "more than")
+    proto = model([node("Add", ["x", "w"], ["y"])], {"x": [1]}, ["y"])
+    proto.graph.initializer.append(TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[10**6, 10**6]))
+    refused(proto, "'w'", "more than")
+    proto.graph.initializer[0].dims[:] = [1000, 1000]
+    refused(proto, "'w'", "holds 0")
+    shape = np.array([10**6, 10**6], np.int64)
+    proto = model(
+        [node("ConstantOfShape", ["s"], ["c"]), node("Add", ["x", "c"], ["y"])], {"x": [1]}, ["y"], {"s": shape}
+    )
+    start = time.perf_counter()
+    refused(proto, "more than")
+    assert time.perf_counter() - start < 5
+
+
+def test_growing_a_tensor_without_bound_is_refused() -> None:
+    nodes = [node("Concat", [f"t{i}"] * 8, [f"t{i + 1}"], axis=0) for i in range(12)]
+    refused(model(nodes, {"t0": [64, 8]}, ["t12"]), "more than")
+
+
+def test_open_dimension_is_named() -> None:
+    text = refused(relu(["N", 3, "height", 4]), "dimension 2", "height", "--batch only sets the first")
+    assert "'x'" in text
+
+
+def test_wiring() -> None:
+    refused(model([node("Relu", ["nowhere"], ["y"], "r")], {"x": [1]}, ["y"]), "'nowhere'", "'r'")
+    refused(model([node("Relu", ["x"], ["y"])], {"x": [1]}, ["z"]), "'z'", "made by no node")
+    loop = [node("Add", ["x", "b"], ["a"], "first"), node("Relu", ["a"], ["b"], "second")]
+    refused(model(loop, {"x": [1]}, ["b"]), "cycle")
+    twice = [node("Relu", ["x"], ["y"]), node("Abs", ["x"], ["y"])]
+    refused(model(twice, {"x": [1]}, ["y"]), "'y'", "twice")
+    refused(model([node("Relu", ["x"], ["y"])], {"x": [1]}, ["x"]), "itself a graph input")
+
+
+def test_unsorted_nodes_are_sorted_and_names_made_unique() -> None:
+    nodes = [
+        node("Relu", ["a"], ["y"], "same"),
+        node("Abs", ["x"], ["a"], "same"),
+        node("Neg", ["x"], ["z"]),
+        node("Neg", ["z"], ["w"]),
+    ]
+    graph = load(model(nodes, {"x": [2, 2]}, ["y", "w"]))
+    assert [n.op for n in graph] == ["Abs", "Relu", "Neg", "Neg"] or graph.nodes[0].op == "Abs"
+    names = [n.name for n in graph]
+    assert len(set(names)) == 4 and all(names) and "same" in names
+
+
+@pytest.mark.parametrize("opset", [6, 24])
+def test_opset_outside(opset: int) -> None:
+    proto = relu([1])
+    proto.opset_import[0].version = opset
+    refused(proto, f"opset {opset}", "7 to 23")
+
+
+def test_type_and_shape_mistakes_name_the_node() -> None:
+    proto = model([node("Conv", ["x", "w"], ["y"], "the conv")], {"x": [1, 3, 8, 8]}, ["y"], {"w": weights(4, 5, 3, 3)})
+    refused(proto, "'the conv'", "Conv")
+    proto = model([node("MatMul", ["x", "w"], ["y"], "mm")], {"x": [1, 3]}, ["y"], {"w": weights(4, 5)})
+    refused(proto, "'mm'", "'x' [1, 3]", "'w' [4, 5]")
+    refused(model([node("Flatten", ["x"], ["y"], "f", axis=9)], {"x": [1, 3]}, ["y"]), "'f'", "axis 9")
+
+
+def test_string_tensors_are_refused() -> None:
+    refused(model([node("Identity", ["x"], ["y"])], {"x": [1]}, ["y"], kind=TensorProto.STRING), "STRING", "'x'")
+
+
+@pytest.mark.parametrize("name", ['"; system("ls"); //', "a\nb\r\nc", "/* */ #include <x>", "\0", "é✓", "%s%n"])
+def test_hostile_names_are_data(name: str) -> None:
+    proto = model([node("Relu", [name + "in"], [name], name)], {name + "in": [1, 4]}, [name])
+    proto.graph.name = name
+    graph = load(proto)
+    assert (graph.name, graph.nodes[0].name, graph.outputs) == (name, name, (name,))
+
+
+def external(location: str, offset: str | None = None, length: str | None = None) -> onnx.ModelProto:
+    proto = model([node("Add", ["x", "w"], ["y"])], {"x": [4]}, ["y"])
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        if value is not None:
+            tensor.external_data.add(key=key, value=value)
+    proto.graph.initializer.append(tensor)
+    return proto
+
+
+def test_external_data_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "model" / "deep"
+    folder.mkdir(parents=True)
+    values = np.arange(6, dtype=np.float32)
+    (folder / "w.bin").write_bytes(values.tobytes())
+    path = tmp_path / "model" / "m.onnx"
+    onnx.save(external("deep/w.bin", "8", "16"), path)
+    np.testing.assert_array_equal(load_graph(path).constants["w"], values[2:])
+
+
+@pytest.mark.parametrize(
+    ("location", "offset", "length", "words"),
+    [
+        ("../secret.bin", None, None, "not a path inside"),
+        ("deep/../../secret.bin", None, None, "not a path inside"),
+        ("{absolute}", None, None, "not a path inside"),
+        ("", None, None, "not a path inside"),
+        ("link.bin", None, None, "leaves the model's folder"),
+        ("linked/secret.bin", None, None, "leaves the model's folder"),
+        ("missing.bin", None, None, "missing"),
+        ("w.bin", "1000", None, "past the end"),
+        ("w.bin", "-4", None, "past the end"),
+        ("w.bin", "0", "12", "12 bytes long"),
+        ("w.bin", "zero", None, "no number"),
+    ],
+)
+def test_external_data_outside_the_folder(
+    tmp_path: Path, location: str, offset: str | None, length: str | None, words: str
+) -> None:
+    secret = tmp_path / "secret.bin"
+    secret.write_bytes(bytes(16))
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "w.bin").write_bytes(bytes(16))
+    os.symlink(secret, folder / "link.bin")
+    os.symlink(tmp_path, folder / "linked")
+    path = folder / "m.onnx"
+    path.write_bytes(external(location.format(absolute=secret), offset, length).SerializeToString())
+    with pytest.raises(ModelError) as caught:
+        load_graph(path)
+    said(caught.value, words, "'w'")
+
+
+def test_external_data_of_bytes_is_refused() -> None:
+    refused(external("w.bin"), "folder")
+
+
+def test_unknown_operators_stay_in_the_graph() -> None:
+    proto = model([node("Relu", ["x"], ["a"], "r"), helper.make_node("Own", ["a"], ["b"], "own", domain="my.ops"),
+                   node("Relu", ["b"], ["y"], "s")], {"x": [1, 4]}, ["y"])  # fmt: skip
+    graph = load(proto)
+    assert [n.op for n in graph] == ["Relu", "Own", "Relu"]
+    assert "my.ops.Own" in graph.untyped["b"] and "y" in graph.untyped and "a" in graph.types
+    proto.graph.value_info.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, [1, 4]))
+    assert not load(proto).untyped
