@@ -1,0 +1,39 @@
+"""Suites of single workloads: each is tuned, and its winner set against the vendor in interleaved finals."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from core.bench.table import Row, result
+from core.tuner.events import Listener, WorkloadFinished
+from core.tuner.job import Options
+from core.tuner.local import local_job
+from templates.workload import Workload
+
+
+def measure(
+    name: str,
+    workloads: Mapping[str, Workload],
+    listener: Listener,
+    options: Options | None = None,
+    gpu: str = "auto",
+    cache: Path | None = None,
+) -> dict[str, Any]:
+    """Tune every workload on this machine's GPU. Returns the suite's result. Raises what `local_job` raises."""
+    with local_job(list(workloads.values()), options, gpu, cache=cache) as job:
+        finished = job.run(listener)
+        device = job.identity.gpu.name
+    return result(name, device, [_row(label, finished.get(w.key)) for label, w in workloads.items()])
+
+
+def _row(label: str, finished: WorkloadFinished | None) -> Row:
+    best = finished.best if finished else None
+    vendor = finished.vendor if finished else None
+    return Row(
+        name=label,
+        ours_us=best.us if best else None,
+        peer=f"{vendor.source} {vendor.detail}" if vendor else "not compared",
+        peer_us=vendor.us if vendor else None,
+        relative_l2=best.relative_l2 if best else None,
+        detail=best.candidate if best else "no candidate passed",
+    )

@@ -1,0 +1,83 @@
+"""A suite's result: its JSON form (cli.md), its text form, and where results are kept."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from core.errors import BoltError
+from core.paths import RESOURCES, cache_dir
+
+RECORDED = RESOURCES / "bench"
+
+
+@dataclass(frozen=True)
+class Row:
+    """Times in microseconds; `peer_us` is None where the peer is absent. `ratio` = peer / ours, above 1 is faster."""
+
+    name: str
+    ours_us: float | None
+    peer: str
+    peer_us: float | None
+    relative_l2: float | None
+    detail: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        return self.peer_us / self.ours_us if self.ours_us and self.peer_us else None
+
+
+def result(suite: str, gpu: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """The JSON object of one measured run."""
+    ratios = [r.ratio for r in rows if r.ratio is not None]
+    return {
+        "suite": suite,
+        "gpu": gpu,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "measured": True,
+        "rows": [{**asdict(r), "ratio": r.ratio} for r in rows],
+        "geomean": math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None,
+        "minimum": min(ratios) if ratios else None,
+    }
+
+
+def store(data: dict[str, Any], folder: Path | None = None) -> Path:
+    """Write the result as <suite>-<gpu>-<date>.json and return its path."""
+    folder = folder or cache_dir() / "bench"
+    gpu = "-".join(str(data["gpu"]).lower().split())
+    path = folder / f"{data['suite']}-{gpu}-{data['date']}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BoltError(f"cannot write {path}: {error.strerror}", "free some space or give another --store") from None
+    return path
+
+
+def recorded(suite: str, folder: Path = RECORDED) -> dict[str, Any]:
+    """The newest committed result of the suite, marked as not measured here. Raises BoltError if there is none."""
+    found = sorted(folder.glob(f"{suite}-*.json"), key=lambda p: p.name[-15:])
+    if not found:
+        raise BoltError(f"no result of the suite {suite} has been recorded", "run it on a GPU, without --recorded")
+    return {**json.loads(found[-1].read_text(encoding="utf-8")), "measured": False}
+
+
+def text(data: dict[str, Any]) -> str:
+    """The table for a terminal."""
+
+    def figure(value: float | None, form: str = ".2f") -> str:
+        return "-" if value is None else format(value, form)
+
+    width = max([len(str(r["name"])) for r in data["rows"]] + [8])
+    lines = [f"{data['suite']} on {data['gpu']}, {data['date']}" + ("" if data["measured"] else " (recorded)")]
+    lines.append(f"{'':{width}} {'ours us':>10} {'peer us':>10} {'ratio':>6} {'error':>8}  peer; ours")
+    for row in data["rows"]:
+        lines.append(
+            f"{row['name']:{width}} {figure(row['ours_us']):>10} {figure(row['peer_us']):>10} "
+            f"{figure(row['ratio']):>6} {figure(row['relative_l2'], '.1e'):>8}  {row['peer']}; {row['detail']}"
+        )
+    lines.append(f"geometric mean {figure(data['geomean'])}, minimum {figure(data['minimum'])}")
+    return "\n".join(lines)

@@ -1,0 +1,55 @@
+"""`bench SUITE`: measure a suite against its peers, or print the newest committed result."""
+
+import argparse
+from pathlib import Path
+
+from core.bench import table
+from core.bench.suites import read_shapes, suite
+from core.cli import Reporter
+from core.errors import BoltError
+
+SHAPE_SUITES = ("gemm", "conv", "epilogue")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("suite", choices=[*SHAPE_SUITES, "models"])
+    parser.add_argument("--recorded", action="store_true", help="print the newest committed result, needs no GPU")
+    parser.add_argument("--shapes", type=Path, metavar="FILE", help="your own list of workloads, CSV or JSON")
+    parser.add_argument("--limit", type=int, metavar="N", help="kernels to try for each workload")
+    parser.add_argument("--retune", action="store_true", help="measure anew what the records hold")
+    parser.add_argument("--store", type=Path, metavar="DIR", help="folder of the result file")
+    parser.add_argument("--models", nargs="+", metavar="MODEL", help="for the suite models: paths or built-in names")
+    parser.add_argument("--batch", type=int, default=32, help="for the suite models: batch of the built-in ones")
+    parser.add_argument("--no-compile", action="store_true", help="for the suite models: leave torch.compile out")
+
+
+def run(args: argparse.Namespace, out: Reporter) -> int:
+    if args.recorded:
+        data = table.recorded(args.suite)
+    elif args.suite == "models":
+        raise BoltError("the suite models is not measured by this version", "use --recorded")
+    else:
+        data = _measure(args, out)
+        out.log(f"stored as {table.store(data, args.store)}")
+    out.result(data, lambda: table.text(data))
+    return 0
+
+
+def _measure(args: argparse.Namespace, out: Reporter) -> dict[str, object]:
+    from core.bench.shapes import measure
+    from core.tuner.events import CandidateFailed, Event, Note, WorkloadFinished
+    from core.tuner.job import Options
+
+    def listener(event: Event) -> None:
+        if isinstance(event, CandidateFailed):
+            failure = event.failure
+            out.log(f"failed [{failure.stage}] {failure.candidate} on {failure.workload}: {failure.reason}")
+        elif isinstance(event, Note):
+            out.log(f"{event.level}: {event.text}")
+        elif isinstance(event, WorkloadFinished) and event.best:
+            vendor = f", vendor {event.vendor.us:.2f} us" if event.vendor else ""
+            out.log(f"{event.workload}: {event.best.us:.2f} us by {event.best.candidate}{vendor}")
+
+    workloads = read_shapes(args.shapes) if args.shapes else suite(args.suite)
+    options = Options(retune=args.retune) if args.limit is None else Options(retune=args.retune, limit=args.limit)
+    return measure(args.suite, workloads, listener, options)
