@@ -1,0 +1,84 @@
+"""Edits of the plan as undo steps, and what a selection allows, with the reason where it does not."""
+
+from dataclasses import dataclass
+
+from PySide6.QtGui import QUndoCommand
+
+from app.document import Document
+from core.errors import PlanError
+from core.fusion import edit
+from core.fusion.plan import FusionPlan
+
+
+class PlanEdit(QUndoCommand):
+    """One change of the plan."""
+
+    def __init__(self, document: Document, text: str, plan: FusionPlan) -> None:
+        super().__init__(text)
+        self.document, self.before, self.after = document, document.plan, plan
+
+    def redo(self) -> None:
+        self.document.set_plan(self.after)
+
+    def undo(self) -> None:
+        self.document.set_plan(self.before)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An action and whether it can be done now; `reason` says why not, `offending` is the node in the way."""
+
+    possible: bool
+    reason: str
+    offending: str = ""
+
+
+def fuse_offer(document: Document) -> Offer:
+    names = document.selected_nodes()
+    if len(names) < 2:
+        return Offer(False, "Select two or more nodes to fuse them: shift-click, or drag a frame.")
+    if (region := document.selected_region()) is not None and set(names) == set(region.nodes):
+        return Offer(False, f"These nodes already are the region {region.id}.")
+    verdict = edit.check(document.graph, document.plan, names)
+    return Offer(verdict.legal, verdict.reason, verdict.offending_node)
+
+
+def split_offer(document: Document) -> Offer:
+    region = document.selected_region()
+    if region is None:
+        return Offer(False, "Select nodes of one region to split it.")
+    if len(region.nodes) < 2:
+        return Offer(False, f"{region.id} is a single node.")
+    return Offer(True, f"Run the {len(region.nodes)} nodes of {region.id} one by one.")
+
+
+def reset_offer(document: Document) -> Offer:
+    return Offer(True, "Plan every region automatically again.")
+
+
+def fuse(document: Document) -> None:
+    """Raises PlanError if the selection can't be one region."""
+    names = document.selected_nodes()
+    _push(document, f"fuse {len(names)} nodes", edit.fuse(document.plan, document.graph, names))
+
+
+def split(document: Document) -> None:
+    """Raises PlanError if the selection lies in no region."""
+    region = document.selected_region()
+    if region is None:
+        raise PlanError("the selection lies in more than one region", "select nodes of one region")
+    _push(document, f"split {region.id}", edit.split(document.plan, document.graph, region.id))
+
+
+def reset(document: Document) -> None:
+    _push(document, "reset the plan", edit.reset(document.plan, document.graph))
+
+
+def replace(document: Document, plan: FusionPlan, text: str) -> None:
+    """A plan that was loaded from a file."""
+    _push(document, text, plan)
+
+
+def _push(document: Document, text: str, plan: FusionPlan) -> None:
+    if plan != document.plan:
+        document.undo.push(PlanEdit(document, text, plan))

@@ -1,0 +1,1 @@
+"""The graph: layout without Qt, and its painting, hit-testing and gestures."""

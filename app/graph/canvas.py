@@ -1,0 +1,251 @@
+"""The view with what floats over it: the colour mode and its legend, and the finder."""
+
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QComboBox, QGridLayout, QHBoxLayout, QLabel, QLineEdit, QToolButton, QVBoxLayout, QWidget
+
+from app.document import Document
+from app.graph.item import STATE_TOKENS, Mode
+from app.graph.model import FAMILIES
+from app.graph.placement import Placement
+from app.graph.view import GraphView
+from app.theme import Theme, icon
+
+
+class Legend(QWidget):
+    """Which meaning colour has now, and its key, of what the document holds."""
+
+    mode_changed = Signal(object)  # Mode
+
+    def __init__(self, theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setObjectName("legend")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.theme = theme
+        self.document: Document | None = None
+        self.mode = QComboBox()
+        self.mode.setAccessibleName("Colour by")
+        self.mode.setToolTip("What colour means in the graph")
+        for mode in Mode:
+            self.mode.addItem(mode.value, mode)
+        self.keys = QGridLayout()
+        self.keys.setHorizontalSpacing(8)
+        self.keys.setVerticalSpacing(3)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(8, 8, 10, 8)
+        layout.setSpacing(8)
+        layout.addWidget(self.mode)
+        layout.addLayout(self.keys)
+        self.mode.currentIndexChanged.connect(self._changed)
+
+    def set_document(self, document: Document | None) -> None:
+        self.document = document
+        self.rebuild()
+
+    def set_theme(self, theme: Theme) -> None:
+        self.theme = theme
+        self.rebuild()
+
+    @property
+    def current(self) -> Mode:
+        return Mode(self.mode.currentData())  # Qt hands a StrEnum back as plain text
+
+    def _changed(self) -> None:
+        self.rebuild()
+        self.mode_changed.emit(self.current)
+
+    def rebuild(self) -> None:
+        while item := self.keys.takeAt(0):
+            if widget := item.widget():
+                widget.deleteLater()
+        for row, (color, text) in enumerate(self._entries()):
+            swatch = QLabel()
+            swatch.setFixedSize(12, 12)
+            swatch.setStyleSheet(f"background: {color}; border-radius: 3px; padding: 0;")
+            self.keys.addWidget(swatch, row, 0)
+            self.keys.addWidget(QLabel(text), row, 1)
+        self.setVisible(self.document is not None)
+        self.adjustSize()
+
+    def _entries(self) -> list[tuple[str, str]]:
+        document, t = self.document, self.theme
+        if document is None:
+            return []
+        mode = self.current
+        if mode is Mode.REGION:
+            kinds = dict.fromkeys(r.kind for r in document.plan.regions)
+            return [(t.hex(f"kind.{k}"), k.replace("_", " ")) for k in kinds]
+        if mode is Mode.OPERATOR:
+            present = {b.family for b in document.model.boxes}
+            return [(t.hex(f"op.{f}"), f) for f in FAMILIES if f in present]
+        if mode is Mode.STATE:
+            return [(t.hex(token), state.value) for state, token in STATE_TOKENS.items()]
+        steps = [
+            (1.6, "1.6x and faster"),
+            (1.2, "1.2x"),
+            (1.0, "as fast as the vendor"),
+            (0.8, "0.8x"),
+            (0.6, "slower"),
+        ]
+        return [(t.speedup(s).name(), text) for s, text in steps] + [(t.hex("border"), "not compared")]
+
+
+class Finder(QWidget):
+    """Search by name, operator, shape or tensor; Enter goes to the next hit."""
+
+    found = Signal(object)  # list of boxes
+    at = Signal(int)  # the box gone to
+    closed = Signal()
+
+    def __init__(self, theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setObjectName("finder")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.document: Document | None = None
+        self.hits: list[int] = []
+        self.place = -1
+        self.text = QLineEdit(placeholderText="Find node, operator, shape or tensor")
+        self.text.setAccessibleName("Find in graph")
+        self.text.setMinimumWidth(250)
+        self.count = QLabel()
+        self.previous, self.next, self.shut = QToolButton(), QToolButton(), QToolButton()
+        for button, tip in (
+            (self.previous, "Previous (Shift+Enter)"),
+            (self.next, "Next (Enter)"),
+            (self.shut, "Close (Esc)"),
+        ):
+            button.setToolTip(tip)
+            button.setAccessibleName(tip)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(6, 6, 6, 6)
+        layout.setSpacing(4)
+        for widget in (self.text, self.count, self.previous, self.next, self.shut):
+            layout.addWidget(widget)
+        self.text.textChanged.connect(self._search)
+        self.text.installEventFilter(self)
+        self.next.clicked.connect(lambda: self.step(1))
+        self.previous.clicked.connect(lambda: self.step(-1))
+        self.shut.clicked.connect(self.close_finder)
+        self.set_theme(theme)
+        self.hide()
+
+    def set_theme(self, theme: Theme) -> None:
+        for button, name in ((self.previous, "previous"), (self.next, "next"), (self.shut, "close")):
+            button.setIcon(icon(name, theme))
+
+    def open_finder(self) -> None:
+        self.show()
+        self.raise_()
+        self.text.setFocus()
+        self.text.selectAll()
+        self._search(self.text.text())
+
+    def close_finder(self) -> None:
+        self.hide()
+        self.found.emit([])
+        self.closed.emit()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress:
+            if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+                self.step(-1 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1)
+                return True
+            if event.key() == Qt.Key.Key_Escape:
+                self.close_finder()
+                return True
+        return super().eventFilter(watched, event)
+
+    def _search(self, text: str) -> None:
+        self.hits = self.document.model.search(text) if self.document else []
+        self.place = -1
+        self._say(text)
+        self.found.emit(self.hits)
+
+    def step(self, by: int) -> None:
+        if self.hits:
+            self.place = (
+                (self.place + by) % len(self.hits) if self.place >= 0 else (0 if by > 0 else len(self.hits) - 1)
+            )
+            self._say(self.text.text())
+            self.at.emit(self.hits[self.place])
+
+    def _say(self, text: str) -> None:
+        if not text.strip():
+            self.count.setText("")
+        elif self.place >= 0:
+            self.count.setText(f"{self.place + 1} of {len(self.hits)}")
+        else:
+            self.count.setText(f"{len(self.hits)} found")
+        self.adjustSize()
+
+
+class Canvas(QWidget):
+    """The centre of the window."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.view = GraphView(theme, self)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.view)
+        self.legend = Legend(theme, self)
+        self.finder = Finder(theme, self)
+        self.note = QLabel("", self)
+        self.note.setObjectName("note")
+        self.note.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.note.setWordWrap(True)
+        self.legend.mode_changed.connect(self.view.set_mode)
+        self.finder.found.connect(self.view.show_hits)
+        self.finder.at.connect(self._go_to)
+        self.finder.closed.connect(self.view.setFocus)
+        self.setFocusProxy(self.view)
+        self.legend.hide()
+        self.say("")
+
+    def show_document(self, document: Document, placement: Placement) -> None:
+        self.say("")
+        self.view.show_document(document, placement)
+        self.legend.set_document(document)
+        self.view.set_mode(self.legend.current)
+        self.finder.document = document
+        self._arrange()
+
+    def clear(self) -> None:
+        self.view.clear()
+        self.legend.set_document(None)
+        self.finder.document = None
+        self.finder.hide()
+
+    def say(self, text: str) -> None:
+        """A line in the middle of an empty canvas; "" takes it away."""
+        self.note.setText(text)
+        self.note.setVisible(bool(text))
+        self._arrange()
+
+    def set_theme(self, theme: Theme) -> None:
+        self.view.set_theme(theme)
+        self.legend.set_theme(theme)
+        self.finder.set_theme(theme)
+        self._arrange()
+
+    def refresh(self) -> None:
+        """The plan or the run changed."""
+        if self.view.item is not None:
+            self.view.item.refresh()
+
+    def _go_to(self, box: int) -> None:
+        if self.view.document is not None:
+            self.view.document.select([box])
+            self.view.reveal([box])
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        self.legend.adjustSize()
+        self.legend.move(12, 12)
+        self.finder.adjustSize()
+        self.finder.move(self.width() - max(self.finder.width(), 420) - 12, 12)
+        self.finder.resize(420, self.finder.height())
+        self.note.setGeometry(0, self.height() // 2 - 40, self.width(), 80)

@@ -1,0 +1,318 @@
+"""The whole graph as one painted item: arrays in, level of detail by zoom, only what is exposed."""
+
+from enum import StrEnum
+from itertools import pairwise
+
+import numpy as np
+from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
+from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QPainter, QPainterPath, QPen
+from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
+
+from app.document import Document
+from app.format import ratio
+from app.graph import hulls
+from app.graph.placement import Placement
+from app.run import State
+from app.theme import Theme, base_font
+
+FAR = 0.16  # below: coloured blocks and straight lines
+NEAR = 0.42  # from here: text, rounded boxes, curves
+MARGIN = 60.0
+
+
+class Mode(StrEnum):
+    """What colour means; the value is shown in the legend's list."""
+
+    REGION = "Region kind"
+    OPERATOR = "Operator"
+    SPEEDUP = "Speed-up over vendor"
+    STATE = "Tuning state"
+
+
+STATE_TOKENS = {State.QUEUED: "faint", State.RUNNING: "accent", State.DONE: "good", State.FAILED: "bad"}
+
+
+class GraphItem(QGraphicsItem):
+    """Draws a document's boxes, edges and regions at a placement. The view asks it what lies where."""
+
+    def __init__(self, document: Document, placement: Placement, theme: Theme) -> None:
+        super().__init__()
+        self.document, self.placement, self.theme = document, placement, theme
+        self.mode = Mode.REGION
+        self.hovered = -1
+        self.marked: set[int] = set()  # search hits
+        self.offending = -1
+        self.setFlag(QGraphicsItem.GraphicsItemFlag.ItemUsesExtendedStyleOption)
+        p = placement
+        self.left, self.right = p.x - p.widths / 2, p.x + p.widths / 2
+        self.top, self.bottom = p.y - p.height / 2, p.y + p.height / 2
+        self._rects = [
+            QRectF(a, t, w, p.height)
+            for a, t, w in zip(self.left.tolist(), self.top.tolist(), p.widths.tolist(), strict=True)
+        ]
+        self._index_edges()
+        self._edge_paths: dict[int, QPainterPath] = {}
+        self._hulls: dict[int, QPainterPath] = {}
+        self._texts: dict[int, tuple[str, str]] = {}
+        left, top, right, bottom = p.bounds
+        self._bounds = QRectF(left, top, right - left, bottom - top).adjusted(-MARGIN, -MARGIN, MARGIN, MARGIN)
+        self.refresh()
+
+    def boundingRect(self) -> QRectF:
+        return self._bounds
+
+    def rect_of(self, box: int) -> QRectF:
+        return self._rects[box]
+
+    def hit(self, x: float, y: float) -> int:
+        """The box under a scene point, -1 for none."""
+        inside = np.nonzero((self.left <= x) & (x <= self.right) & (self.top <= y) & (y <= self.bottom))[0]
+        return int(inside[0]) if len(inside) else -1
+
+    def inside(self, area: QRectF) -> list[int]:
+        """Boxes that touch a scene rectangle."""
+        return self._touching(area).tolist()
+
+    def refresh(self) -> None:
+        """Colours again, after the plan, the run, the mode or the theme changed."""
+        self._hulls.clear() if self._stale_plan() else None
+        self._box_colors = self._colors()
+        self.update()
+
+    def _stale_plan(self) -> bool:
+        stale = getattr(self, "_drawn_plan", None) is not self.document.plan
+        self._drawn_plan = self.document.plan
+        return stale
+
+    def _touching(self, area: QRectF) -> np.ndarray:
+        x = (self.left <= area.right()) & (self.right >= area.left())
+        return np.nonzero(x & (self.top <= area.bottom()) & (self.bottom >= area.top()))[0]
+
+    def _index_edges(self) -> None:
+        paths = self.placement.paths
+        boxes = [
+            (min(x for x, _ in p), min(y for _, y in p), max(x for x, _ in p), max(y for _, y in p)) for p in paths
+        ]
+        self._edge_boxes = np.asarray(boxes, dtype=float).reshape(-1, 4)
+        lines = [(*a, *b, i) for i, p in enumerate(paths) for a, b in pairwise(p)]
+        table = np.asarray(lines, dtype=float).reshape(-1, 5)
+        self._line_box = np.stack(
+            [
+                np.minimum(table[:, 0], table[:, 2]), np.minimum(table[:, 1], table[:, 3]),
+                np.maximum(table[:, 0], table[:, 2]), np.maximum(table[:, 1], table[:, 3]),
+            ],
+            axis=1,
+        )  # fmt: skip
+        self._lines = [QLineF(a, b, c, d) for a, b, c, d, _ in table.tolist()]
+
+    # Colour -------------------------------------------------------------------------------------------------------
+
+    def region_color(self, region_at: int) -> QColor:
+        region = self.document.plan.regions[region_at]
+        if self.mode is Mode.OPERATOR:
+            return self.theme["faint"]
+        if self.mode is Mode.REGION:
+            return self.theme[f"kind.{region.kind}"]
+        run = self.document.workload_run(region)
+        if self.mode is Mode.STATE:
+            return self.theme[STATE_TOKENS.get(run.state, "accent")] if run else self.theme["border"]
+        speedup = run.speedup if run else None
+        return self.theme.speedup(speedup) if speedup else self.theme["border"]
+
+    def _colors(self) -> list[QColor]:
+        of_region = [self.region_color(i) for i in range(len(self.document.plan.regions))]
+        found = []
+        for box, region in zip(self.document.model.boxes, self.document.region_of_box, strict=True):
+            by_operator = self.mode is Mode.OPERATOR or region < 0
+            found.append(self.theme[f"op.{box.family}"] if by_operator else of_region[region])
+        return found
+
+    # Painting -----------------------------------------------------------------------------------------------------
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        zoom = option.levelOfDetailFromTransform(painter.worldTransform())
+        exposed = option.exposedRect.adjusted(-20, -30, 20, 30)
+        shown = self._touching(exposed)
+        if zoom >= FAR:
+            self._paint_hulls(painter, shown, zoom)
+        self._paint_edges(painter, exposed, zoom)
+        if zoom < FAR:
+            self._paint_blocks(painter, shown)
+        else:
+            self._paint_boxes(painter, shown, zoom)
+        self._paint_marks(painter, zoom)
+
+    def _paint_blocks(self, painter: QPainter, shown: np.ndarray) -> None:
+        by_color: dict[int, list[QRectF]] = {}
+        for i in shown.tolist():
+            by_color.setdefault(self._box_colors[i].rgba(), []).append(self._rects[i])
+        painter.setPen(Qt.PenStyle.NoPen)
+        for rgba, rects in by_color.items():
+            painter.setBrush(QBrush(QColor.fromRgba(rgba)))
+            painter.drawRects(rects)
+
+    def _paint_hulls(self, painter: QPainter, shown: np.ndarray, zoom: float) -> None:
+        regions = dict.fromkeys(self.document.region_of_box[i] for i in shown.tolist())
+        hovered = self.document.region_of_box[self.hovered] if self.hovered >= 0 else -1
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, zoom >= NEAR)
+        for region in regions:
+            if region < 0:
+                continue
+            color = QColor(self.region_color(region))
+            strong = region == hovered
+            plain = (
+                len(self.document.plan.regions[region].nodes) == 1
+                and self.document.plan.regions[region].workload is None
+            )
+            color.setAlpha(90 if strong else 24 if plain else 52)
+            painter.setBrush(color)
+            color.setAlpha(255 if strong else 70 if plain else 150)
+            pen = QPen(color, 1.5 if strong else 1.0)
+            pen.setCosmetic(True)
+            if plain:
+                pen.setStyle(Qt.PenStyle.DashLine)
+            painter.setPen(pen)
+            painter.drawPath(self.hull(region))
+            if zoom >= NEAR:
+                self._paint_tag(painter, region)
+
+    def hull(self, region: int) -> QPainterPath:
+        path = self._hulls.get(region)
+        if path is None:
+            names = self.document.plan.regions[region].nodes
+            boxes = [self.document.model.index[n] for n in names]
+            path = self._hulls[region] = hulls.outline(boxes, self._rects, self._edges_among(boxes))
+        return path
+
+    def _edges_among(self, boxes: list[int]) -> list[tuple[int, int]]:
+        if len(boxes) < 2:
+            return []
+        if not hasattr(self, "_after"):
+            self._after: dict[int, list[int]] = {}
+            for (a, b), rail in zip(self.placement.edges, self.placement.rail.tolist(), strict=True):
+                if not rail:
+                    self._after.setdefault(a, []).append(b)
+        members = set(boxes)
+        return [(a, b) for a in boxes for b in self._after.get(a, ()) if b in members]
+
+    def _paint_tag(self, painter: QPainter, region_at: int) -> None:
+        """The region's number, and its speed-up once there is one, over its first box."""
+        region = self.document.plan.regions[region_at]
+        run = self.document.workload_run(region)
+        text = region.id
+        if run is not None and run.speedup is not None:
+            text += f"  {ratio(run.speedup)}" + (
+                "" if self.document.run.measured_here else f" {self.document.run.provenance}"
+            )
+        first = self._rects[self.document.model.index[region.nodes[0]]]
+        painter.setFont(base_font(9))
+        color = QColor(self.region_color(region_at))
+        painter.setPen(color if self.mode is not Mode.OPERATOR else self.theme["muted"])
+        place = QRectF(first.left() - 4, first.top() - 19, first.width() + 60, 11)
+        painter.drawText(place, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, text)
+
+    def _paint_edges(self, painter: QPainter, exposed: QRectF, zoom: float) -> None:
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        if zoom < NEAR:
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+            painter.setPen(QPen(self.theme["edge"], 0))
+            box = self._line_box
+            seen = (box[:, 0] <= exposed.right()) & (box[:, 2] >= exposed.left())
+            seen &= (box[:, 1] <= exposed.bottom()) & (box[:, 3] >= exposed.top())
+            painter.drawLines([self._lines[i] for i in np.nonzero(seen)[0].tolist()])
+            return
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, True)
+        box = self._edge_boxes
+        seen = (box[:, 0] <= exposed.right()) & (box[:, 2] >= exposed.left())
+        seen &= (box[:, 1] <= exposed.bottom()) & (box[:, 3] >= exposed.top())
+        normal, rail = QPen(self.theme["edge"], 1.2), QPen(self.theme["rail"], 1.2)
+        lit = QPen(self.theme["accent"], 1.8)
+        chosen = {self.hovered, *self.document.selection} - {-1}
+        for i in np.nonzero(seen)[0].tolist():
+            a, b = self.placement.edges[i]
+            painter.setPen(lit if a in chosen or b in chosen else rail if self.placement.rail[i] else normal)
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawPath(self._edge_path(i))
+            painter.setBrush(painter.pen().color())
+            painter.setPen(Qt.PenStyle.NoPen)
+            x, y = self.placement.paths[i][-1]
+            painter.drawPolygon([QPointF(x, y), QPointF(x - 3.5, y - 7), QPointF(x + 3.5, y - 7)])
+
+    def _edge_path(self, i: int) -> QPainterPath:
+        path = self._edge_paths.get(i)
+        if path is None:
+            points = self.placement.paths[i]
+            make = hulls.right_angles if self.placement.rail[i] else hulls.curve
+            path = self._edge_paths[i] = make(points)
+        return path
+
+    def _paint_boxes(self, painter: QPainter, shown: np.ndarray, zoom: float) -> None:
+        near = zoom >= NEAR
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, near)
+        border = QPen(self.theme["node_border"], 1 if near else 0)
+        fill = QBrush(self.theme["node"])
+        for i in shown.tolist():
+            rect, color = self._rects[i], self._box_colors[i]
+            operator = self.document.model.boxes[i].node is not None
+            painter.setPen(border)
+            painter.setBrush(fill if operator else QBrush(self.theme["canvas"]))
+            if not near:
+                painter.setBrush(color)
+                painter.drawRect(rect)
+                continue
+            radius = 6 if operator else rect.height() / 2
+            painter.drawRoundedRect(rect, radius, radius)
+            if operator:
+                painter.setPen(Qt.PenStyle.NoPen)
+                painter.setBrush(color)
+                painter.drawPath(hulls.stripe(rect, 5.0, 6.0))
+        if near:
+            self._paint_text(painter, shown)
+
+    def _paint_text(self, painter: QPainter, shown: np.ndarray) -> None:
+        title_font, detail_font = base_font(12, bold=True), base_font(10)
+        boxes = self.document.model.boxes
+        for font, line, token in ((title_font, 0, "text"), (detail_font, 1, "muted")):
+            painter.setFont(font)
+            painter.setPen(self.theme[token])
+            metrics = QFontMetricsF(font)
+            for i in shown.tolist():
+                rect = self._rects[i]
+                operator = boxes[i].node is not None
+                inner = rect.adjusted(14, 5, -8, -4) if operator else rect.adjusted(16, 5, -16, -4)
+                texts = self._texts.get(i)
+                if texts is None:
+                    bold = QFontMetricsF(title_font)
+                    texts = self._texts[i] = (
+                        bold.elidedText(boxes[i].title, Qt.TextElideMode.ElideMiddle, inner.width()),
+                        QFontMetricsF(detail_font).elidedText(
+                            boxes[i].detail, Qt.TextElideMode.ElideRight, inner.width()
+                        ),
+                    )
+                where = Qt.AlignmentFlag.AlignLeft if operator else Qt.AlignmentFlag.AlignHCenter
+                if not texts[1]:
+                    if line == 0:
+                        painter.drawText(inner, where | Qt.AlignmentFlag.AlignVCenter, texts[0])
+                    continue
+                half = QRectF(
+                    inner.left(), inner.top() + line * (metrics.height() + 3), inner.width(), metrics.height()
+                )
+                if line == 1:
+                    half.moveBottom(inner.bottom())
+                painter.drawText(half, where | Qt.AlignmentFlag.AlignVCenter, texts[line])
+
+    def _paint_marks(self, painter: QPainter, zoom: float) -> None:
+        """Search hits, the hovered box, the selection and the node in the way, each by its own outline."""
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, zoom >= FAR)
+        groups = [(self.marked, "warn", 2.0), ([self.hovered] if self.hovered >= 0 else [], "accent", 1.2)]
+        groups += [
+            (self.document.selection, "accent", 2.2),
+            ([self.offending] if self.offending >= 0 else [], "bad", 2.6),
+        ]
+        for boxes, token, width in groups:
+            pen = QPen(self.theme[token], width)
+            pen.setCosmetic(True)
+            painter.setPen(pen)
+            for i in boxes:
+                painter.drawRoundedRect(self._rects[i].adjusted(-2, -2, 2, 2), 7, 7)

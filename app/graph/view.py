@@ -1,0 +1,292 @@
+"""The canvas: zoom at the cursor, pan, click, rubber band, hover, fit, and the finder over it."""
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QContextMenuEvent, QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QResizeEvent, QWheelEvent
+from PySide6.QtWidgets import QGraphicsScene, QGraphicsView, QRubberBand, QToolTip, QWidget
+
+from app.document import Document
+from app.graph.describe import tooltip
+from app.graph.item import GraphItem, Mode
+from app.graph.placement import Placement
+from app.theme import Theme
+
+LEAST, MOST = 0.01, 3.0
+STEP = 1.15
+DRAG = 4  # pixels before a press is a drag
+
+
+class GraphView(QGraphicsView):
+    """Shows one document. Gestures change the document's selection; everything drawn comes from it."""
+
+    menu_wanted = Signal(QPoint)  # global position
+    opened = Signal()  # double click or Enter: show the details
+    zoomed = Signal(float)
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.theme = theme
+        self.document: Document | None = None
+        self.item: GraphItem | None = None
+        self.setScene(QGraphicsScene(self))
+        self.scene().setItemIndexMethod(QGraphicsScene.ItemIndexMethod.NoIndex)
+        self.setFrameShape(QGraphicsView.Shape.NoFrame)
+        self.setTransformationAnchor(QGraphicsView.ViewportAnchor.NoAnchor)
+        self.setResizeAnchor(QGraphicsView.ViewportAnchor.AnchorViewCenter)
+        self.setViewportUpdateMode(QGraphicsView.ViewportUpdateMode.SmartViewportUpdate)
+        self.setRenderHint(QPainter.RenderHint.TextAntialiasing)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.viewport().setMouseTracking(True)
+        self.setAccessibleName("Graph")
+        self.setAccessibleDescription("The graph of the model. The Nodes tab has the same nodes as a table.")
+        self._press: QPoint | None = None
+        self._pan_from: QPoint | None = None
+        self._space = False
+        self._band = QRubberBand(QRubberBand.Shape.Rectangle, self.viewport())
+        self._fitted = True
+        self.set_theme(theme)
+
+    def show_document(self, document: Document, placement: Placement) -> None:
+        self.clear()
+        self.document = document
+        self.item = GraphItem(document, placement, self.theme)
+        self.scene().addItem(self.item)
+        self.scene().setSceneRect(self.item.boundingRect().adjusted(-4000, -4000, 4000, 4000))
+        document.selection_changed.connect(self.item.update)
+        self.fit()
+
+    def clear(self) -> None:
+        if self.document is not None and self.item is not None:
+            self.document.selection_changed.disconnect(self.item.update)
+        self.scene().clear()
+        self.document = self.item = None
+
+    def set_theme(self, theme: Theme) -> None:
+        self.theme = theme
+        self.setBackgroundBrush(theme["canvas"])
+        if self.item is not None:
+            self.item.theme = theme
+            self.item.refresh()
+
+    def set_mode(self, mode: Mode) -> None:
+        if self.item is not None:
+            self.item.mode = mode
+            self.item.refresh()
+
+    # Where the view stands --------------------------------------------------------------------------------------
+
+    @property
+    def zoom(self) -> float:
+        return self.transform().m11()
+
+    def fit(self, area: QRectF | None = None) -> None:
+        """The whole graph, or an area, in view; an area never above 100 %."""
+        if self.item is None:
+            return
+        target = area or self.item.boundingRect()
+        port = self.viewport().rect().adjusted(12, 12, -12, -12)
+        scale = min(port.width() / max(1.0, target.width()), port.height() / max(1.0, target.height()))
+        self._set_zoom(min(1.0, scale))
+        self.centerOn(target.center())
+        self._fitted = area is None
+
+    def reveal(self, boxes: "tuple[int, ...] | list[int]") -> None:
+        """Bring boxes into view at a readable size."""
+        if self.item is None or not boxes:
+            return
+        area = QRectF()
+        for i in boxes:
+            area = area.united(self.item.rect_of(i))
+        visible = self.mapToScene(self.viewport().rect()).boundingRect()
+        if self.zoom < 0.5 or not visible.contains(area):
+            self.fit(area.adjusted(-260, -200, 260, 200))
+
+    def _set_zoom(self, scale: float) -> None:
+        scale = min(MOST, max(LEAST, scale))
+        self.resetTransform()
+        self.scale(scale, scale)
+        self.zoomed.emit(scale)
+
+    def zoom_at(self, place: QPointF, factor: float) -> None:
+        before = self.mapToScene(place.toPoint())
+        wanted = min(MOST, max(LEAST, self.zoom * factor))
+        self.scale(wanted / self.zoom, wanted / self.zoom)
+        after = self.mapFromScene(before)
+        self._scroll_by(after - place.toPoint())
+        self._fitted = False
+        self.zoomed.emit(self.zoom)
+
+    def _scroll_by(self, offset: QPoint) -> None:
+        self.horizontalScrollBar().setValue(self.horizontalScrollBar().value() + offset.x())
+        self.verticalScrollBar().setValue(self.verticalScrollBar().value() + offset.y())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self._fitted:
+            self.fit()
+
+    # Gestures ---------------------------------------------------------------------------------------------------
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        turns = event.angleDelta().y() / 120
+        self.zoom_at(event.position(), STEP**turns)
+        event.accept()
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        place = event.position().toPoint()
+        if event.button() == Qt.MouseButton.MiddleButton or (
+            event.button() == Qt.MouseButton.LeftButton and self._space
+        ):
+            self._pan_from = place
+            self.viewport().setCursor(Qt.CursorShape.ClosedHandCursor)
+        elif event.button() == Qt.MouseButton.LeftButton:
+            self._press = place
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        place = event.position().toPoint()
+        if self._pan_from is not None:
+            self._scroll_by(self._pan_from - place)
+            self._pan_from = place
+            self._fitted = False
+        elif self._press is not None:
+            if self._band.isVisible() or (place - self._press).manhattanLength() > DRAG:
+                self._band.setGeometry(QRect(self._press, place).normalized())
+                self._band.show()
+        else:
+            self._hover(self.box_at(place))
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        adding = bool(event.modifiers() & (Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifier))
+        if self._pan_from is not None:
+            self._pan_from = None
+            self.viewport().unsetCursor()
+        elif self._press is not None and event.button() == Qt.MouseButton.LeftButton:
+            if self._band.isVisible():
+                self._take_band(adding)
+            else:
+                self._click(self.box_at(event.position().toPoint()), adding)
+            self._press = None
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        if self.document is None:
+            return
+        region = self.document.region_at(box) if (box := self.box_at(event.position().toPoint())) >= 0 else None
+        if region is not None:
+            self.document.select_region(region)
+            self.opened.emit()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._hover(-1)
+        super().leaveEvent(event)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        box = self.box_at(event.pos())
+        if self.document is not None and box >= 0 and box not in self.document.selection:
+            self._click(box, False)
+        self.menu_wanted.emit(event.globalPos())
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        keys: dict[int, Callable[[], None]] = {
+            Qt.Key.Key_F: self.fit,
+            Qt.Key.Key_Escape: self._escape,
+            Qt.Key.Key_Return: self.opened.emit,
+            Qt.Key.Key_Plus: lambda: self.zoom_at(QPointF(self.viewport().rect().center()), STEP),
+            Qt.Key.Key_Minus: lambda: self.zoom_at(QPointF(self.viewport().rect().center()), 1 / STEP),
+            Qt.Key.Key_Down: lambda: self._step(1),
+            Qt.Key.Key_Up: lambda: self._step(-1),
+        }
+        if event.key() == Qt.Key.Key_Space:
+            if not event.isAutoRepeat():
+                self._space = True
+                self.viewport().setCursor(Qt.CursorShape.OpenHandCursor)
+        elif event.key() in keys and not event.modifiers() & Qt.KeyboardModifier.ControlModifier:
+            keys[event.key()]()
+        else:
+            super().keyPressEvent(event)
+
+    def keyReleaseEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Space and not event.isAutoRepeat():
+            self._space = False
+            self.viewport().unsetCursor()
+        super().keyReleaseEvent(event)
+
+    def viewportEvent(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
+            box = self.box_at(event.pos())
+            if self.document is not None and box >= 0:
+                QToolTip.showText(event.globalPos(), tooltip(self.document, box), self.viewport())
+            else:
+                QToolTip.hideText()
+            return True
+        return super().viewportEvent(event)
+
+    def box_at(self, place: QPoint) -> int:
+        """The box under a point of the viewport, -1 for none."""
+        if self.item is None:
+            return -1
+        scene = self.mapToScene(place)
+        return self.item.hit(scene.x(), scene.y())
+
+    def _hover(self, box: int) -> None:
+        if self.item is not None and box != self.item.hovered:
+            self.item.hovered = box
+            self.item.update()
+
+    def _click(self, box: int, adding: bool) -> None:
+        document = self.document
+        if document is None:
+            return
+        self._clear_offending()
+        if box < 0:
+            if not adding:
+                document.select([])
+        elif adding:
+            kept = [i for i in document.selection if i != box]
+            document.select(kept if box in document.selection else [*document.selection, box])
+        else:
+            document.select([box])
+
+    def _take_band(self, adding: bool) -> None:
+        area = self.mapToScene(self._band.geometry()).boundingRect()
+        self._band.hide()
+        if self.document is not None and self.item is not None:
+            self._clear_offending()
+            kept = self.document.selection if adding else ()
+            self.document.select([*kept, *self.item.inside(area)])
+
+    def _step(self, by: int) -> None:
+        """To the next or previous box along an edge: the keyboard's way through the graph."""
+        document = self.document
+        if document is None or self.item is None:
+            return
+        edges = self.item.placement.edges
+        at = document.selection[-1] if document.selection else -1
+        near = [b for a, b in edges if a == at] if by > 0 else [a for a, b in edges if b == at]
+        following = near[0] if near else (at if at >= 0 else 0)
+        document.select([following])
+        self.reveal([following])
+
+    def _escape(self) -> None:
+        self.show_hits([])
+        self._clear_offending()
+        if self.document is not None:
+            self.document.select([])
+
+    def show_hits(self, boxes: list[int]) -> None:
+        if self.item is not None:
+            self.item.marked = set(boxes)
+            self.item.update()
+
+    def show_offending(self, box: int) -> None:
+        """Mark the node that stands in the way of a fusion."""
+        if self.item is not None:
+            self.item.offending = box
+            self.item.update()
+
+    def _clear_offending(self) -> None:
+        self.show_offending(-1)
+
+    def sizeHint(self) -> QSize:
+        return QSize(800, 600)

@@ -1,0 +1,1 @@
+"""The docks: one file per panel; each reads the document and owns no data."""

@@ -1,0 +1,171 @@
+"""The details of the selection: workload, shapes, best candidate, vendor, spread, error, and why."""
+
+from html import escape
+
+from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
+
+from app.document import Document
+from app.format import micros, nbytes, rate, ratio, shape, spread, workload_line
+from app.graph.describe import reason
+from app.graph.model import box_line, region_title
+from app.run import Changes
+from app.theme import Theme
+from core.fusion.plan import Region
+from core.graph.ir import Graph, Node
+
+EMPTY = """<p class='muted'>Nothing is selected.</p>
+<p class='muted'>Click a node or a region. Shift-click or drag a frame to select several nodes, then right-click to fuse
+them.</p>"""
+MOST_NODES = 12
+
+
+class DetailsPanel(QWidget):
+    """Rich text that can be selected and copied."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.document: Document | None = None
+        self.theme = theme
+        self.text = QTextBrowser()
+        self.text.setOpenLinks(False)
+        self.text.setAccessibleName("Details of the selection")
+        self.text.document().setDocumentMargin(12)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.text)
+        self.set_theme(theme)
+
+    def set_document(self, document: Document | None) -> None:
+        self.document = document
+        if document is not None:
+            document.selection_changed.connect(self.refresh)
+            document.plan_changed.connect(self.refresh)
+            document.run_changed.connect(self._run_changed)
+        self.refresh()
+
+    def set_theme(self, theme: Theme) -> None:
+        self.theme = theme
+        self.text.document().setDefaultStyleSheet(
+            f"h2 {{ font-size: 16px; margin: 0 0 2px 0; }} h3 {{ font-size: 11px; color: {theme.hex('faint')};"
+            f" margin: 14px 0 4px 0; }} .muted {{ color: {theme.hex('muted')}; }} .bad {{ color: {theme.hex('bad')}; }}"
+            f" .good {{ color: {theme.hex('good')}; }} td {{ padding: 2px 12px 2px 0; }}"
+            f" .label {{ color: {theme.hex('muted')}; }}"
+        )
+        self.refresh()
+
+    def _run_changed(self, changes: Changes) -> None:
+        region = self.document.selected_region() if self.document else None
+        if region is not None and region.workload and (changes.started or region.workload.key in changes.workloads):
+            self.refresh()
+
+    def refresh(self) -> None:
+        where = self.text.verticalScrollBar().value()
+        self.text.setHtml(self._html())
+        self.text.verticalScrollBar().setValue(where)
+
+    def _html(self) -> str:
+        document = self.document
+        if document is None or not document.selection:
+            return EMPTY
+        region = document.selected_region()
+        nodes = [document.model.boxes[i] for i in document.selection]
+        if len(nodes) == 1 and nodes[0].node is None:
+            return f"<h2>{escape(nodes[0].name)}</h2><p class='muted'>{escape(nodes[0].detail)}</p>"
+        if len(nodes) == 1 and nodes[0].node is not None and region is not None:
+            return node_html(document.graph, nodes[0].node) + "<hr>" + region_html(document, region, nodes[0].name)
+        if region is not None:
+            return region_html(document, region, nodes[0].name)
+        names = document.selected_nodes()
+        return f"<h2>{len(names)} nodes</h2><p class='muted'>{escape(box_line(names, MOST_NODES))}</p>"
+
+
+def region_html(document: Document, region: Region, node: str) -> str:
+    parts = [f"<h2>{escape(region.id)}: {escape(region_title(region))}</h2>"]
+    if region.workload is not None:
+        parts.append(f"<p class='muted'>{escape(workload_line(region.workload))}</p>")
+    parts += ["<h3>WHY</h3>", f"<p>{escape(reason(document, region, node))}</p>"]
+    if region.workload is not None:
+        parts += _speed(document, region)
+        w = region.workload
+        rows = [
+            ("Identity", escape(w.key)),
+            ("Arithmetic", f"{w.flops / 1e9:,.3g} GFLOP"),
+            ("Least traffic", nbytes(w.bytes)),
+            ("Intensity", f"{w.flops / w.bytes:,.3g} FLOP/byte"),
+        ]
+        parts += ["<h3>WORKLOAD</h3>", table(rows)]
+    refused = [r for r in document.plan.refusals if r.anchor in region.nodes]
+    if refused:
+        parts.append("<h3>NOT FUSED</h3>")
+        parts += [
+            f"<p><b>{escape(r.node)}</b> <span class='muted'>{escape(r.reason)}</span></p>"
+            for r in refused[:MOST_NODES]
+        ]
+    ops = [(escape(document.graph.node(n).op), escape(n)) for n in region.nodes[:MOST_NODES]]
+    parts += [f"<h3>{len(region.nodes)} NODES</h3>", table(ops)]
+    return "".join(parts)
+
+
+def _speed(document: Document, region: Region) -> list[str]:
+    run = document.workload_run(region)
+    if run is None:
+        return ["<h3>SPEED</h3>", "<p class='muted'>Not measured. Press Tune.</p>"]
+    said = document.run.provenance
+    rows = []
+    if run.best is not None:
+        assert region.workload is not None
+        best = run.best
+        rows += [
+            ("Best", f"<b>{escape(micros(best.us))}</b> <span class='muted'>{said}</span>"),
+            ("Rate", escape(rate(region.workload, best.us))),
+            ("Spread", escape(spread(best))),
+            ("Error", f"{best.relative_l2:.1e} relative L2, {best.max_abs:.1e} largest"),
+            ("Kernel", escape(best.candidate if best.source == "template" else f"{best.source} {best.detail}")),
+        ]
+    if run.vendor is not None:
+        rows.append(
+            (
+                "Vendor",
+                f"{escape(micros(run.vendor.us))} <span class='muted'>{escape(run.vendor.source)}, {said}</span>",
+            )
+        )
+        rows.append(("", f"<span class='muted'>{escape(run.vendor.detail)}</span>"))
+    elif run.best is not None:
+        rows.append(("Vendor", "<span class='muted'>not compared</span>"))
+    if run.speedup is not None:
+        rows.append(("Speed-up", f"<b class='{'good' if run.speedup >= 1 else 'bad'}'>{ratio(run.speedup)}</b>"))
+    rows.append(
+        (
+            "Candidates",
+            f"{run.measured} measured, {run.failed} failed, {run.skipped} ranked out, {run.illegal} not legal",
+        )
+    )
+    return [f"<h3>SPEED ({escape(run.state)})</h3>", table(rows)]
+
+
+def node_html(graph: Graph, node: Node) -> str:
+    rows = [(f"in {i}", _tensor(graph, t)) for i, t in enumerate(node.inputs) if t]
+    rows += [(f"out {i}", _tensor(graph, t)) for i, t in enumerate(node.outputs) if t]
+    parts = [f"<h2>{escape(node.op)}</h2><p class='muted'>{escape(node.name)}</p>", "<h3>TENSORS</h3>", table(rows)]
+    if node.attrs:
+        attrs = [(escape(k), escape(_short(v))) for k, v in sorted(node.attrs.items())]
+        parts += ["<h3>ATTRIBUTES</h3>", table(attrs)]
+    return "".join(parts)
+
+
+def _tensor(graph: Graph, name: str) -> str:
+    kind = graph.types.get(name)
+    said = f"{kind.dtype} {shape(kind.shape)}" if kind else "type unknown"
+    return (
+        f"{escape(said)}<br><span class='muted'>{escape(name)}{', constant' if name in graph.constants else ''}</span>"
+    )
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def table(rows: "list[tuple[str, str]]") -> str:
+    """Label and value; both are HTML already."""
+    return "<table>" + "".join(f"<tr><td class='label'>{a}</td><td>{b}</td></tr>" for a, b in rows) + "</table>"

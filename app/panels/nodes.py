@@ -1,0 +1,125 @@
+"""All nodes as a table: the graph for the keyboard and the screen reader, in step with the canvas."""
+
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QItemSelectionModel, QModelIndex, QPersistentModelIndex, Qt, Signal
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLineEdit, QTableView, QVBoxLayout, QWidget
+
+from app.document import Document
+from app.theme import Theme
+
+Index = QModelIndex | QPersistentModelIndex
+COLUMNS = ("Operator", "Name", "Region", "Shape")
+
+
+class NodeModel(QAbstractTableModel):
+    """Operators that pass the filter, in graph order."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.document: Document | None = None
+        self.shown: list[int] = []
+        self._filter = ""
+
+    def set_document(self, document: Document | None) -> None:
+        self.document = document
+        self.set_filter(self._filter)
+
+    def set_filter(self, text: str) -> None:
+        self.beginResetModel()
+        self._filter = text
+        if self.document is None:
+            self.shown = []
+        else:
+            model = self.document.model
+            hits = model.search(text) if text.strip() else range(len(model.boxes))
+            self.shown = [i for i in hits if model.boxes[i].node is not None]
+        self.endResetModel()
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 Qt's own signature
+        return 0 if parent.isValid() else len(self.shown)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        return len(COLUMNS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if role == Qt.ItemDataRole.DisplayRole and orientation == Qt.Orientation.Horizontal:
+            return COLUMNS[section]
+        return None
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if self.document is None or role not in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
+            return None
+        at = self.shown[index.row()]
+        box = self.document.model.boxes[at]
+        region = self.document.region_at(at)
+        return (box.title, box.name, region.id if region else "", box.detail)[index.column()]
+
+
+class NodesPanel(QWidget):
+    """Selecting rows selects on the canvas, and the other way round."""
+
+    chosen = Signal()
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.filter = QLineEdit(placeholderText="Filter nodes")
+        self.filter.setClearButtonEnabled(True)
+        self.filter.setAccessibleName("Filter nodes")
+        self.model = NodeModel(self)
+        self.table = QTableView()
+        self.table.setAccessibleName("Nodes")
+        self.table.setModel(self.model)
+        self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.table.setShowGrid(False)
+        self.table.verticalHeader().hide()
+        self.table.verticalHeader().setDefaultSectionSize(24)
+        header = self.table.horizontalHeader()
+        header.setStretchLastSection(True)
+        header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        for column, width in enumerate((92, 96, 58)):
+            header.resizeSection(column, width)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(8, 8, 0, 0)
+        layout.setSpacing(8)
+        layout.addWidget(self.filter)
+        layout.addWidget(self.table)
+        self._syncing = False
+        self.filter.textChanged.connect(self._refilter)
+        self.table.selectionModel().selectionChanged.connect(self._rows_changed)
+
+    def set_document(self, document: Document | None) -> None:
+        self.model.set_document(document)
+        if document is not None:
+            document.selection_changed.connect(self._sync)
+            document.plan_changed.connect(lambda: self.model.set_filter(self.filter.text()))
+
+    def _refilter(self, text: str) -> None:
+        self._syncing = True
+        self.model.set_filter(text)
+        self._syncing = False
+        self._sync()
+
+    def _rows_changed(self) -> None:
+        if self._syncing or self.model.document is None:
+            return
+        self._syncing = True
+        self.model.document.select([self.model.shown[i.row()] for i in self.table.selectionModel().selectedRows()])
+        self._syncing = False
+        self.chosen.emit()
+
+    def _sync(self) -> None:
+        if self._syncing or self.model.document is None:
+            return
+        self._syncing = True
+        place = {box: row for row, box in enumerate(self.model.shown)}
+        selection = self.table.selectionModel()
+        selection.clearSelection()
+        flags = QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
+        rows = [place[i] for i in self.model.document.selection if i in place]
+        for row in rows:
+            selection.select(self.model.index(row, 0), flags)
+        if rows:
+            self.table.scrollTo(self.model.index(rows[0], 0))
+        self._syncing = False

@@ -1,0 +1,97 @@
+"""Starts the window. Asks for Qt's system libraries before Qt does, because Qt would abort."""
+
+import ctypes
+import os
+import sys
+from collections.abc import Sequence
+
+from core.errors import BoltError
+
+# Shared library -> Debian package. What PySide6-Essentials' QtWidgets loads, and what its xcb plugin loads besides.
+BASE_LIBRARIES = {
+    "libglib-2.0.so.0": "libglib2.0-0",
+    "libGL.so.1": "libgl1",
+    "libEGL.so.1": "libegl1",
+    "libfontconfig.so.1": "libfontconfig1",
+    "libxkbcommon.so.0": "libxkbcommon0",
+    "libdbus-1.so.3": "libdbus-1-3",
+}
+XCB_LIBRARIES = {
+    "libxkbcommon-x11.so.0": "libxkbcommon-x11-0",
+    "libxcb-cursor.so.0": "libxcb-cursor0",
+    "libxcb-icccm.so.4": "libxcb-icccm4",
+    "libxcb-keysyms.so.1": "libxcb-keysyms1",
+    "libxcb-shape.so.0": "libxcb-shape0",
+    "libxcb-image.so.0": "libxcb-image0",
+    "libxcb-randr.so.0": "libxcb-randr0",
+    "libxcb-render-util.so.0": "libxcb-render-util0",
+}
+_HEADLESS = {"offscreen", "minimal", "vnc"}
+
+
+class DisplayError(BoltError):
+    """No window can be shown here."""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Open the window, with a model (path or built-in name) or without. Returns Qt's exit status.
+
+    Raises DisplayError when the display or a system library is missing: one line with the remedy.
+    """
+    if len(argv) > 1 or (argv and argv[0].startswith("-")):
+        print(f"main.py: one model at a time, not {' '.join(argv)}; `main.py --help` lists the verbs", file=sys.stderr)
+        return 2
+    check_display(dict(os.environ))
+    from PySide6.QtWidgets import QApplication
+
+    from app import theme
+    from app.window import MainWindow
+
+    app = QApplication.instance() or QApplication(["bolt-workbench"])
+    assert isinstance(app, QApplication)
+    app.setApplicationName("Bolt Workbench")
+    app.setOrganizationName("bolt-workbench")
+    app.setDesktopFileName("bolt-workbench")
+    chosen = theme.theme(theme.system_theme())
+    theme.apply(app, chosen)
+    window = MainWindow(chosen)
+    window.show()
+    if argv:
+        window.open_later(argv[0])
+    return app.exec()
+
+
+def check_display(environ: "dict[str, str]") -> None:
+    """Raises DisplayError, with the line to paste, before Qt is loaded."""
+    platform = environ.get("QT_QPA_PLATFORM", "").split(":")[0]
+    x11, wayland = environ.get("DISPLAY"), environ.get("WAYLAND_DISPLAY")
+    if sys.platform.startswith("linux") and not platform and not x11 and not wayland:
+        raise DisplayError(
+            "there is no display to show the window on (neither DISPLAY nor WAYLAND_DISPLAY is set)",
+            "log in to a desktop or use `ssh -X`; every verb of `main.py --help` works without a display",
+        )
+    wanted = dict(BASE_LIBRARIES)
+    if platform == "xcb" or (platform not in _HEADLESS and not wayland):
+        wanted |= XCB_LIBRARIES
+    missing = missing_libraries(wanted)
+    if missing:
+        packages = " ".join(sorted(set(missing.values())))
+        raise DisplayError(
+            f"Qt needs system libraries that are missing: {', '.join(missing)}",
+            f"run: sudo apt-get install -y --no-install-recommends {packages}",
+        )
+
+
+def missing_libraries(wanted: "dict[str, str]") -> dict[str, str]:
+    """Those of the libraries that the loader does not find, with their packages."""
+    if not sys.platform.startswith("linux"):
+        return {}
+    return {library: package for library, package in wanted.items() if not _loads(library)}
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
