@@ -100,6 +100,12 @@ def _pad(graph: Graph, node: Node) -> str | None:
     return _constant_inputs(1, 2, 3)(graph, node)
 
 
+def _float_reduction(graph: Graph, node: Node) -> str | None:
+    if node.inputs[0] in graph.types and not graph.types[node.inputs[0]].dtype.is_float:
+        return f"{node.op} on {graph.types[node.inputs[0]].dtype} has no kernel, only on floats"
+    return _constant_inputs(1)(graph, node)
+
+
 def _normalisation(graph: Graph, node: Node) -> str | None:
     if any(node.outputs[1:]):
         return "LayerNormalization's second and third output have no kernel"
@@ -129,4 +135,4 @@ _NEEDS: dict[str, Callable[[Graph, Node], str | None]] = {
     "Split": _constant_inputs(1),
     "Squeeze": _constant_inputs(1),
     "Unsqueeze": _constant_inputs(1),
-} | {op: _constant_inputs(1) for op in REDUCTION if op.startswith("Reduce")}
+} | {op: _float_reduction for op in REDUCTION if op.startswith("Reduce")}

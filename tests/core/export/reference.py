@@ -6,7 +6,7 @@ import numpy as np
 
 from core.export import operations as ops
 from core.export.memory import MemoryPlan, lifetimes, plan_memory
-from core.export.program import OperatorStep, Program, Space, TemplateStep
+from core.export.program import Program, Space, TemplateStep
 from templates.types import DType, MatrixLayout
 from templates.workload import GemmWorkload
 
@@ -129,7 +129,8 @@ ACTIVATIONS = {
     "gelu_erf": lambda x: 0.5 * x * (1 + _erf(x / np.sqrt(2))), "tanh": np.tanh,
     "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
     "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1), "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
-    "softplus": lambda x: np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0), "elu": lambda x, a: np.where(x < 0, a * np.expm1(x), x),
+    "softplus": lambda x: np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0),
+    "elu": lambda x, a: np.where(x < 0, a * np.expm1(x), x),
 }  # fmt: skip
 
 

@@ -4,9 +4,9 @@ from onnx import TensorProto
 
 from core.export.operations import Concat, PackChannels, Pointwise, TiledTranspose
 from core.export.program import OperatorStep
+from templates.types import DType
 from tests.core.export.models import Model, lowered, reference
 from tests.core.export.reference import execute
-from templates.types import DType
 
 
 def check(model, dtype=DType.TF32, tolerance=2e-5, seed=1, inputs=None):
@@ -202,7 +202,8 @@ def test_integer_and_boolean_arithmetic():
     mixed = m.op("Cast", m.op("Or", less, m.op("Not", equal)), to=TensorProto.FLOAT)
     outputs = [
         m.op("Mod", a, b), m.op("Div", a, b), m.op("Max", a, b), m.op("Add", a, m.const(np.int64(2**40))), mixed,
-        m.op("Cast", m.op("Mul", mixed, m.const(np.float32(2.5))), to=TensorProto.INT32), m.op("Clip", a, m.const(np.int64(-2))),
+        m.op("Cast", m.op("Mul", mixed, m.const(np.float32(2.5))), to=TensorProto.INT32),
+        m.op("Clip", a, m.const(np.int64(-2))),
     ]  # fmt: skip
     random = np.random.default_rng(0)
     check(m.build(*outputs), inputs=[random.integers(-9, 9, (3, 5)), random.integers(1, 5, 5)])

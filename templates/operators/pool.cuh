@@ -1,0 +1,61 @@
+// Max and average pooling, channels-last: one thread makes a vector of channels of one output pixel.
+#pragma once
+#include "common.cuh"
+
+namespace bolt {
+namespace op {
+
+enum class PoolKind { kMax, kAverage, kAveragePadded };
+
+// C: kind, n, h, w, c, p, q, r, s, stride_h, stride_w, dilation_h, dilation_w, top, left, bottom, right.
+template <class C, class T>
+__global__ void __launch_bounds__(256) pool_kernel(T const* x, T* y) {
+  constexpr int kWidth = width<T>(C::c);
+  constexpr unsigned kTotal = unsigned(C::n) * C::p * C::q * (C::c / kWidth);
+  unsigned const thread = blockIdx.x * 256u + threadIdx.x;
+  wait_for_producers();
+  if (thread >= kTotal) return;
+  unsigned rest = thread;
+  int const channel = int(rest % unsigned(C::c / kWidth)) * kWidth;
+  rest /= unsigned(C::c / kWidth);
+  int const q = int(rest % unsigned(C::q));
+  rest /= unsigned(C::q);
+  int const p = int(rest % unsigned(C::p));
+  int const n = int(rest / unsigned(C::p));
+  float total[kWidth];
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) total[j] = C::kind == PoolKind::kMax ? -INFINITY : 0.f;
+  int count = 0;
+  T const* const image = x + size_t(n) * C::h * C::w * C::c + channel;
+#pragma unroll
+  for (int r = 0; r < C::r; ++r) {
+    int const row = p * C::stride_h - C::top + r * C::dilation_h;
+#pragma unroll
+    for (int s = 0; s < C::s; ++s) {
+      int const column = q * C::stride_w - C::left + s * C::dilation_w;
+      if (C::kind == PoolKind::kAveragePadded) count += row < C::h + C::bottom && column < C::w + C::right;
+      if (row < 0 || row >= C::h || column < 0 || column >= C::w) continue;
+      if (C::kind == PoolKind::kAverage) ++count;
+      Vec<T, kWidth> const in = load<kWidth>(image + (row * C::w + column) * C::c);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        float const v = to_float(in.v[j]);
+        total[j] = C::kind == PoolKind::kMax ? larger(v, total[j]) : total[j] + v;
+      }
+    }
+  }
+  Vec<T, kWidth> out;
+  float const scale = C::kind == PoolKind::kMax ? 1.f : 1.f / float(count);
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) out.v[j] = To<T>::from(total[j] * scale);
+  store(y + size_t(thread) * kWidth, out);
+}
+
+template <class C, class T>
+int pool(T const* x, T* y, cudaStream_t stream, bool pdl) {
+  constexpr unsigned kTotal = unsigned(C::n) * C::p * C::q * (C::c / width<T>(C::c));
+  return launch(pool_kernel<C, T>, ceil_div(kTotal, 256), 256, stream, pdl, x, y);
+}
+
+}  // namespace op
+}  // namespace bolt
