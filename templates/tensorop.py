@@ -63,6 +63,23 @@ class Tile:
         epilogue = 2 * 8 * self.warps_m * self.warps_k * (self.n + 8) * 4
         return max(operands, epilogue)
 
+    def store_width(self, widest: int, itemsize: int) -> int:
+        """Elements a thread may store at a time: narrow blocks of many warps have too few columns for the widest.
+
+        The arithmetic is that of epilogue/threadblock/output_tile_thread_map.h, RowArrangement: the warps that share
+        eight rows of the block must each get whole accesses.
+        """
+        rows = 8 // (self.warps_n * self.warps_k)
+        width = widest
+        while width > 1:
+            accesses, preferred = self.n // width, min(32, 256 // (width * itemsize))
+            across = 32 // rows if 32 // preferred > rows else min(accesses, preferred)
+            down = rows if 32 // preferred > rows else min(8, 32 // across)
+            if across <= accesses and down <= rows:
+                break
+            width //= 2
+        return width
+
     def registers(self) -> int:
         """Registers a thread needs: its accumulators and about 120 more, as ptxas reports for these kernels."""
         return min(255, self.m * self.n * self.warps_k // self.threads + 120)
@@ -151,6 +168,7 @@ _LATENCY_US = 0.75  # one K step that waits for DRAM or L2
 _BLOCK_US = 1.3  # a block's start, its first loads and its epilogue
 LAUNCH_US = 2.0  # from one kernel's end to the next one's first block, in a CUDA graph
 PDL_GAIN_US = 1.0  # measured: worth about 1 us a kernel in a chain
+_REDUCE_US = 2.5  # the second kernel of split-K beyond the bytes it moves, launched without PDL
 _L2_OVER_DRAM = 1.8  # L2 bandwidth against DRAM's; only their order matters here
 
 
@@ -182,7 +200,7 @@ def occupancy(tile: Tile, itemsize: int, gpu: GpuSpec) -> int:
 
 def estimate(
     tile: Tile, m: int, n: int, k_steps: int, batch: int, useful_k: float, least_bytes: float, dtype: DType,
-    alignment: int, gpu: GpuSpec, slowdown: float = 1.0,
+    alignment: int, gpu: GpuSpec, slowdown: float = 1.0, slices: int = 1,
 ) -> Cost:  # fmt: skip
     """The time of `batch` GEMMs of m x n in tiles over `k_steps` K tiles each.
 
@@ -193,9 +211,11 @@ def estimate(
     - warps: fewer than 8 on an SM leave tensor cores idle (paper section 3.2.2: 4 or 8 warps a block);
     - stages against K depth: a step that is not covered by the stages in flight waits (Ampere tuning guide, cp.async);
     - bytes: least DRAM traffic, and L2 traffic of every block reading its operands (arithmetic intensity);
-    - alignment: narrow accesses take more instructions (CUTLASS, alignment 8 for 16-bit types).
+    - alignment: narrow accesses take more instructions (CUTLASS, alignment 8 for 16-bit types);
+    - `slices` of split-K: more blocks of fewer steps, and partial sums written and read once (efficient_gemm.md).
     """
-    blocks = ceil(m / tile.m) * ceil(n / tile.n) * batch
+    blocks = ceil(m / tile.m) * ceil(n / tile.n) * batch * slices
+    k_steps = ceil(k_steps / slices)
     resident = occupancy(tile, dtype.itemsize, gpu)
     share = _PEAK_SHARE.get(gpu.sm, _NATIVE_SHARE)
     rate = gpu.tensor_tflops * 1e6 / gpu.sm_count * share * (0.5 if dtype == DType.TF32 else 1.0)
@@ -216,5 +236,31 @@ def estimate(
     dram = least_bytes / (gpu.dram_gbs * 1e3)
     l2 = blocks * (tile.m + tile.n) * tile.k * k_steps * dtype.itemsize / (gpu.dram_gbs * _L2_OVER_DRAM * 1e3)
     us, bound = max((compute, "compute"), (dram + _BLOCK_US, "memory"), (l2, "L2"))
+    if slices > 1:
+        us += _REDUCE_US + 2.0 * slices * m * n * 4 / (gpu.dram_gbs * _L2_OVER_DRAM * 1e3)
     useful = m * n / (ceil(m / tile.m) * tile.m * ceil(n / tile.n) * tile.n) * useful_k
     return Cost(us + LAUNCH_US, full + (rest > 0), blocks / (load * gpu.sm_count), useful, bound)
+
+
+def split_objection(tile: Tile, m: int, n: int, batch: int, k_steps: int, gpu: GpuSpec) -> str | None:
+    """When slicing K can't pay: there are blocks enough for the SMs, or too few K steps to share."""
+    if batch > 1:
+        return "split-K is for a batch of one"
+    if ceil(m / tile.m) * ceil(n / tile.n) > gpu.sm_count:
+        return "the tiles fill the GPU without splitting K"
+    if k_steps < 4:
+        return f"{k_steps} K steps are too few to split"
+    return None
+
+
+def slice_counts(tile: Tile, m: int, n: int, k_steps: int, gpu: GpuSpec) -> list[int]:
+    """Split-K slices worth trying, the most promising first: about one block for each SM, then half and twice that.
+
+    Never less than two K steps a slice.
+    """
+    blocks = ceil(m / tile.m) * ceil(n / tile.n)
+    ideal = 1
+    while ideal * 2 * blocks <= gpu.sm_count:
+        ideal *= 2
+    wanted = [max(2, ideal), max(2, ideal // 2), max(2, ideal * 2)]
+    return [s for s in dict.fromkeys(wanted) if s * 2 <= max(4, k_steps)]

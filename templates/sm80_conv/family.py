@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
+from math import ceil
 
 from templates.emit import gencode, render, wrap
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
 from templates.sm80_conv import iterators, rules
-from templates.sm80_gemm.family import swizzle_launches, tile_of
-from templates.tensorop import memory_type, tile_objection, tiles, type_objection
+from templates.sm80_gemm.family import split_launches, swizzle_launches, tile_of
+from templates.tensorop import memory_type, split_objection, tile_objection, tiles, type_objection
 from templates.types import largest_alignment
 from templates.workload import ConvWorkload, Workload
 
@@ -19,7 +21,9 @@ class Sm80Conv:
 
     Any stride, dilation and padding, symmetric or not: the iterators predicate every read outside the input, so the
     bottom and right pads matter only to P and Q, which the problem size carries (include/bolt/sm80_conv.h). Alignment
-    of activations and filters follows C, of the output K. Groups are left to direct_conv. Split-K is not offered.
+    of activations and filters follows C, of the output K. Groups are left to direct_conv. Kernels with split = 1 share
+    C among slices and write fp32 partial sums to the workspace; a second kernel adds them and applies the chain
+    (include/bolt/split_k.h).
     """
 
     name: str = "sm80_conv"
@@ -45,14 +49,17 @@ class Sm80Conv:
         if self.refuses(workload, gpu) or not isinstance(workload, ConvWorkload):
             return
         channels = largest_alignment(workload.c, dtype=workload.dtype)
-        alignment = channels, channels, largest_alignment(workload.k, dtype=workload.epilogue.output)
-        for walk in iterators.ALL:
-            for tile in tiles(gpu.sm, workload.dtype, channels):
-                params = tuple(sorted((tile.params | {"iterator": walk.name}).items()))
-                yield Kernel(
-                    self.name, params, workload.epilogue, workload.dtype, workload.accumulator,
-                    alignment=alignment, stem=f"{tile.stem}_{walk.name}",
-                )  # fmt: skip
+        output = workload.epilogue.output
+        widest = largest_alignment(workload.k, dtype=output)
+        for walk, tile, split in product(iterators.ALL, tiles(gpu.sm, workload.dtype, channels), (0, 1)):
+            if split and walk != iterators.OPTIMIZED:
+                continue
+            params = tuple(sorted((tile.params | {"iterator": walk.name, "split": split}).items()))
+            width = widest if split else tile.store_width(widest, output.itemsize)
+            yield Kernel(
+                self.name, params, workload.epilogue, workload.dtype, workload.accumulator,
+                alignment=(channels, channels, width), stem=f"{tile.stem}_{walk.name}" + "_split" * split,
+            )  # fmt: skip
 
     def illegal(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> str | None:
         reason = self.refuses(workload, gpu)
@@ -70,14 +77,19 @@ class Sm80Conv:
             return f"instruction 16x8x16 needs sm80, this GPU is sm{gpu.sm}"
         walk = iterators.BY_NAME[str(kernel["iterator"])]
         m, n, _ = workload.implicit_gemm
-        return walk.objection(workload, tile.k, kernel.alignment[0]) or tile_objection(
-            tile, m, n, kernel.dtype.itemsize, gpu
-        )
+        if why := walk.objection(workload, tile.k, kernel.alignment[0]):
+            return why
+        if kernel.int("split") and (why := split_objection(tile, m, n, 1, ceil(workload.c / tile.k), gpu)):
+            return why
+        return tile_objection(tile, m, n, kernel.dtype.itemsize, gpu)
 
     def launches(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> list[Launch]:
         assert isinstance(workload, ConvWorkload)
         m, n, _ = workload.implicit_gemm
-        return swizzle_launches(tile_of(kernel), m, n, 1, gpu)
+        tile = tile_of(kernel)
+        if kernel.int("split"):  # slices share the channels, whatever the taps
+            return split_launches(tile, m, n, 2 * ceil(workload.c / tile.k), gpu)
+        return swizzle_launches(tile, m, n, 1, gpu)
 
     def score(self, candidate: Candidate, workload: Workload, gpu: GpuSpec) -> Score:
         assert isinstance(workload, ConvWorkload)
@@ -91,11 +103,13 @@ class Sm80Conv:
             "kernel.cu.j2",
             chain=kernel.epilogue.functor(),
             tile=tile,
+            split=bool(kernel.int("split")),
             arch=75 if tile.inst_k == 8 and kernel.dtype.itemsize == 2 else 80,
             operand=memory_type(kernel.dtype),
             output=memory_type(kernel.epilogue.output),
             align_c=channels,
             align_d=d,
+            align_part=tile.store_width(min(d, 4), 4),
             iterator=iterators.BY_NAME[str(kernel["iterator"])].cutlass,
             smem_bytes=tile.smem_bytes(kernel.dtype.itemsize),
         )

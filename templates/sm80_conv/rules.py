@@ -19,7 +19,10 @@ def score(tile: Tile, candidate: Candidate, workload: ConvWorkload, gpu: GpuSpec
     k_steps = walk.k_steps(workload, tile.k)
     alignment = candidate.kernel.alignment[0]
     cost = estimate(
-        tile, m, n, k_steps, 1, k / (k_steps * tile.k), workload.bytes, workload.dtype, alignment, gpu, walk.slowdown
-    )
-    us = cost.us - (PDL_GAIN_US if candidate.launch.pdl else 0.0)
-    return Score(us, f"{cost.why}, {tile.stages} stages over {k_steps} K steps, {walk.name} iterators")
+        tile, m, n, k_steps, 1, k / (k_steps * tile.k), workload.bytes, workload.dtype, alignment, gpu, walk.slowdown,
+        candidate.launch.splits,
+    )  # fmt: skip
+    launches = 2 if candidate.launch.splits > 1 else 1
+    us = cost.us - (PDL_GAIN_US * launches if candidate.launch.pdl else 0.0)
+    split = f" in {candidate.launch.splits} slices" if candidate.launch.splits > 1 else ""
+    return Score(us, f"{cost.why}, {tile.stages} stages over {k_steps} K steps{split}, {walk.name} iterators")

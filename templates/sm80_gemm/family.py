@@ -2,13 +2,22 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from math import ceil
 
 from templates.emit import gencode, render, wrap
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
 from templates.sm80_gemm import rules
-from templates.tensorop import Tile, memory_type, tile_objection, tiles, type_objection
+from templates.tensorop import (
+    Tile,
+    memory_type,
+    slice_counts,
+    split_objection,
+    tile_objection,
+    tiles,
+    type_objection,
+)
 from templates.types import MatrixLayout, largest_alignment
 from templates.workload import GemmWorkload, Workload
 
@@ -18,8 +27,9 @@ class Sm80Gemm:
     """kernel::GemmWithFusedEpilogue over the tiles of templates/tensorop.py.
 
     D[b] = chain(A[b] @ B[b]) with any row/column-major A and B, row-major D. Alignment of A follows K (row-major) or M,
-    of B follows K (column-major) or N, of D follows N. Split-K is not offered: serial split-K of this kernel stores
-    partial sums in the output's type and would apply the chain more than once.
+    of B follows K (column-major) or N, of D follows N. Kernels with split = 1 write fp32 partial sums of slices of K to
+    the workspace, and a second kernel adds them and applies the chain once (include/bolt/split_k.h); CUTLASS's serial
+    split-K would round partial sums to the output's type and apply the chain in every slice.
     """
 
     name: str = "sm80_gemm"
@@ -39,11 +49,13 @@ class Sm80Gemm:
     def kernels(self, workload: Workload, gpu: GpuSpec) -> Iterator[Kernel]:
         if self.refuses(workload, gpu) or not isinstance(workload, GemmWorkload):
             return
-        alignment = alignments(workload)
-        for tile in tiles(gpu.sm, workload.dtype, min(alignment[:2])):
+        a, b, d = alignments(workload)
+        for tile, split in product(tiles(gpu.sm, workload.dtype, min(a, b)), (0, 1)):
+            width = d if split else tile.store_width(d, workload.epilogue.output.itemsize)
             yield Kernel(
-                self.name, tuple(sorted(tile.params.items())), workload.epilogue, workload.dtype, workload.accumulator,
-                workload.layout_a, workload.layout_b, alignment, tile.stem,
+                self.name, tuple(sorted((tile.params | {"split": split}).items())), workload.epilogue, workload.dtype,
+                workload.accumulator, workload.layout_a, workload.layout_b, (a, b, width),
+                tile.stem + "_split" * split,
             )  # fmt: skip
 
     def illegal(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> str | None:
@@ -66,11 +78,18 @@ class Sm80Gemm:
             return f"instruction 16x8x16 needs sm80, this GPU is sm{gpu.sm}"
         if tile.k > 2 * max(32, workload.k):
             return f"tile K = {tile.k} is more than twice the problem's K = {workload.k}"
+        if kernel.int("split"):
+            steps = ceil(workload.k / tile.k)
+            if why := split_objection(tile, workload.m, workload.n, workload.batch, steps, gpu):
+                return why
         return tile_objection(tile, workload.m, workload.n, kernel.dtype.itemsize, gpu)
 
     def launches(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> list[Launch]:
         assert isinstance(workload, GemmWorkload)
-        return swizzle_launches(tile_of(kernel), workload.m, workload.n, workload.batch, gpu)
+        tile = tile_of(kernel)
+        if kernel.int("split"):
+            return split_launches(tile, workload.m, workload.n, ceil(workload.k / tile.k), gpu)
+        return swizzle_launches(tile, workload.m, workload.n, workload.batch, gpu)
 
     def score(self, candidate: Candidate, workload: Workload, gpu: GpuSpec) -> Score:
         assert isinstance(workload, GemmWorkload)
@@ -78,11 +97,13 @@ class Sm80Gemm:
 
     def source(self, kernel: Kernel) -> str:
         a, b, d = kernel.alignment
+        tile, split = tile_of(kernel), bool(kernel.int("split"))
         body = render(
             __file__,
             "kernel.cu.j2",
             chain=kernel.epilogue.functor(),
-            tile=tile_of(kernel),
+            tile=tile,
+            split=split,
             arch=75 if kernel.int("inst_k") == 8 and kernel.dtype.itemsize == 2 else 80,
             operand=memory_type(kernel.dtype),
             output=memory_type(kernel.epilogue.output),
@@ -91,7 +112,8 @@ class Sm80Gemm:
             align_a=a,
             align_b=b,
             align_d=d,
-            smem_bytes=tile_of(kernel).smem_bytes(kernel.dtype.itemsize),
+            align_part=tile.store_width(min(d, 4), 4),
+            smem_bytes=tile.smem_bytes(kernel.dtype.itemsize),
         )
         return wrap(kernel, ("bolt/sm80_gemm.h",), body)
 
@@ -141,5 +163,13 @@ def swizzle_launches(tile: Tile, m: int, n: int, batch: int, gpu: GpuSpec) -> li
     widths = [1]
     if tiles_n > 1 and tiles_m > 1 and tiles_m * tiles_n * batch > gpu.sm_count:
         widths = [8, 1] if tiles_n >= 6 else [4, 1] if tiles_n >= 3 else [2, 1]
-    pdls = (True, False) if gpu.sm >= 90 else (False,)
-    return [Launch(swizzle=width, pdl=pdl) for width in widths for pdl in pdls]
+    return [Launch(swizzle=width, pdl=pdl) for width in widths for pdl in _pdls(gpu)]
+
+
+def split_launches(tile: Tile, m: int, n: int, k_steps: int, gpu: GpuSpec) -> list[Launch]:
+    """Slice counts worth trying; on sm90 each with and without PDL."""
+    return [Launch(splits=s, pdl=pdl) for s in slice_counts(tile, m, n, k_steps, gpu) for pdl in _pdls(gpu)]
+
+
+def _pdls(gpu: GpuSpec) -> tuple[bool, ...]:
+    return (True, False) if gpu.sm >= 90 else (False,)

@@ -18,9 +18,12 @@ def score(tile: Tile, candidate: Candidate, workload: GemmWorkload, gpu: GpuSpec
     useful_k = workload.k / (k_steps * tile.k)
     alignment = min(candidate.kernel.alignment[:2])
     cost = estimate(
-        tile, workload.m, workload.n, k_steps, workload.batch, useful_k, workload.bytes, workload.dtype, alignment, gpu
-    )
-    us = cost.us - (PDL_GAIN_US if candidate.launch.pdl else 0.0)
+        tile, workload.m, workload.n, k_steps, workload.batch, useful_k, workload.bytes, workload.dtype, alignment, gpu,
+        slices=candidate.launch.splits,
+    )  # fmt: skip
+    launches = 2 if candidate.launch.splits > 1 else 1
+    us = cost.us - (PDL_GAIN_US * launches if candidate.launch.pdl else 0.0)
     if workload.bytes > gpu.l2_bytes and candidate.launch.swizzle == 1 and workload.n > tile.n:
         us *= 1.03
-    return Score(us, f"{cost.why}, {tile.stages} stages over {k_steps} K steps")
+    split = f" in {candidate.launch.splits} slices" if candidate.launch.splits > 1 else ""
+    return Score(us, f"{cost.why}, {tile.stages} stages over {k_steps} K steps{split}")

@@ -60,6 +60,12 @@ GEMMS = [
     gemm(256, 132, 100, "128x128x16_2x2_s4", "64x64x32_2x1x2", dtype=DType.TF32, epilogue=F32_OUT),
     gemm(70, 33, 51, "64x64x16_2x2_s10", dtype=DType.TF32, epilogue=F32_OUT),
 ]
+GEMMS += [
+    gemm(49, 512, 4608, "64x64x32_2x2_s10_i16_split", "32x32x64_1x1x2_s6_i16_split", epilogue=RESIDUAL),
+    gemm(33, 1000, 2050, "64x64x64_2x2_s5_i16_split"),
+    gemm(70, 33, 1027, "64x64x32_2x2_s2_i16_split", epilogue=parse_epilogue("bias+gelu_erf")),
+    gemm(64, 68, 512, "64x64x32_2x2_s5_i8_split", dtype=DType.TF32, epilogue=F32_OUT),
+]
 CHAIN_GEMMS = [gemm(72, 80, 64, "64x32x64_2x1_s6", epilogue=parse_epilogue(text)) for text in CHAINS]
 CONVS = [
     conv("sm80_conv", (4, 28, 28, 64, 64, 3, 3), "128x64x64_2x2_s3_i16_optimized", "64x64x64_2x1x2", pad=PADDED),
@@ -99,6 +105,12 @@ CONVS = [
     conv("sm80_conv", (2, 14, 14, 64, 40, 3, 3), "64x64x64_2x2_s5", pad=PADDED, dtype=DType.BF16, epilogue=BF16_OUT),
     conv("sm80_conv", (2, 14, 14, 36, 40, 3, 3), "64x64x32_2x2_s5", pad=PADDED, dtype=DType.TF32, epilogue=F32_OUT),
     conv("sm80_conv", (2, 14, 14, 64, 40, 3, 3), "64x64x64_2x2_s5", pad=PADDED, epilogue=Epilogue()),
+]
+CONVS += [
+    conv("sm80_conv", (1, 7, 7, 512, 128, 3, 3), "64x64x32_2x2_s10_i16_optimized_split", pad=PADDED, epilogue=RESIDUAL),
+    conv(
+        "sm80_conv", (1, 14, 13, 360, 100, 1, 3), "64x32x64_2x1_s6_i16_optimized_split", pad=(0, 1, 0, 1), stride=(2, 1)
+    ),
 ]
 DIRECT = [
     conv(
