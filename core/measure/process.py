@@ -29,6 +29,7 @@ START_LIMIT_S = 120.0  # driver and context of a large machine
 PREPARE_LIMIT_S = 120.0
 VENDOR_LIMIT_S = 120.0  # building cuDNN's plans
 STEP_LIMIT_S = 20.0  # loading, verifying and timing one candidate takes well under a second
+QUIT_LIMIT_S = 5.0
 _SLOWEST_FLOPS = 0.5e12  # a kernel below half a TFLOP/s has no chance; the limit leaves room for one
 _RUNS_PER_STEP = 20
 _LOG_LINES = 40
@@ -43,13 +44,16 @@ class WorkerGone(Exception):
 
 
 class Worker:
-    """One child process and its JSON lines."""
+    """One child process and its JSON lines. Raises DeviceError when it can't be started."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, encoding="utf-8", errors="replace", start_new_session=True,
-        )  # fmt: skip
+        try:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                text=True, encoding="utf-8", errors="replace", start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise DeviceError(f"the measuring process {command[0]} can't be started ({error})") from None
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
         self._threads = [
@@ -116,7 +120,7 @@ class Worker:
         with contextlib.suppress(WorkerGone):
             self.send(do="quit")
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=5)
+                self._process.wait(timeout=QUIT_LIMIT_S)
         self.kill()
 
     def kill(self) -> None:
@@ -145,7 +149,8 @@ class _Answer:
 
 
 def _failure(workload: Workload, candidate: Candidate, answer: _Answer) -> Failure:
-    return Failure(workload.key, candidate.name, answer.stage, answer.lost or answer.error, answer.log)
+    reason = answer.lost or answer.error or "the measuring process answered without an outcome"
+    return Failure(workload.key, candidate.name, answer.stage, reason, answer.log)
 
 
 class ProcessMeasurer:
