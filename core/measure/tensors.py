@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core.errors import DeviceError
 from core.measure.args import OperandBytes, operand_bytes, output_shape, reduction_length
-from core.measure.reference import Comparison, Reference, tolerance
+from core.measure.reference import Comparison, Reference, ops_of, problem_of, tolerance
 from core.measure.runtime import Runtime
 from templates.workload import Workload
 
@@ -48,10 +48,12 @@ class Tensors:
     """Slots filled with seeded random data, guarded outputs, and float32 references of the slots that are checked.
 
     A and source are uniform in [-1, 1]; B is uniform in [-1, 1] / sqrt(K) and the bias in [-1, 1], so that outputs
-    stay O(1). Raises DeviceError (GpuError) when the memory is not there, ValueError for types without a reference.
+    stay O(1). Raises DeviceError (GpuError) when the memory is not there, ValueError for a type or an epilogue without a
+    reference.
     """
 
     def __init__(self, workload: Workload, runtime: Runtime, reference: Reference, l2_bytes: int, stream: int) -> None:
+        problem_of(workload), ops_of(workload.epilogue.ops)  # refuses before anything is taken
         self.workload = workload
         self._runtime, self._reference, self._stream = runtime, reference, stream
         self._nbytes = operand_bytes(workload)

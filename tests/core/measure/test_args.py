@@ -1,0 +1,106 @@
+"""The argument block against the C header, and the strides it is filled with."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from core.build.toolchain import find_toolchain
+from core.measure import reference
+from core.measure.args import BoltArgs, args_of, operand_bytes, output_shape, reduction_length
+from core.paths import INCLUDE, ROOT
+from templates.epilogue import parse_epilogue
+from templates.family import Launch
+from templates.types import DType, MatrixLayout
+from templates.workload import ConvWorkload, GemmWorkload
+
+STRUCTURES = {
+    "bolt_args": BoltArgs,
+    "bolt_ref_problem": reference.RefProblem,
+    "bolt_ref_ops": reference.RefOps,
+    "bolt_ref_op": reference.RefOp,
+    "bolt_ref_result": reference.RefResult,
+}
+
+
+def test_structures_lie_in_memory_as_in_c(tmp_path: Path) -> None:
+    """Offset and size of every field, as the host compiler sees the headers."""
+    lines = [
+        f'printf("{name} {field} %zu %zu\\n", offsetof({name}, {field}), sizeof((({name}*)0)->{field}));'
+        for name, structure in STRUCTURES.items()
+        for field, *_ in structure._fields_
+    ]
+    lines += [f'printf("{name} - %zu 0\\n", sizeof({name}));' for name in STRUCTURES]
+    source = tmp_path / "layout.cpp"
+    source.write_text(
+        '#include <cstddef>\n#include <cstdio>\n#include "bolt/abi.h"\n#include "reference.h"\n'
+        f"int main() {{\n{chr(10).join(lines)}\n}}\n"
+    )
+    toolchain = find_toolchain()
+    cuda = toolchain.nvcc.resolve().parent.parent / "include"
+    includes = [f"-I{INCLUDE}", f"-I{cuda}", f"-I{ROOT / 'core' / 'measure'}"]
+    program = tmp_path / "layout"
+    subprocess.run([str(toolchain.host_compiler), *includes, str(source), "-o", str(program)], check=True, timeout=60)
+    said = subprocess.run([str(program)], check=True, capture_output=True, text=True, timeout=10).stdout
+    for line in said.splitlines():
+        name, field, offset, size = line.split()
+        if field == "-":
+            assert ctypes.sizeof(STRUCTURES[name]) == int(offset), name
+        else:
+            found = getattr(STRUCTURES[name], field)
+            assert (found.offset, found.size) == (int(offset), int(size)), (name, field)
+
+
+def test_op_codes_are_those_of_the_header() -> None:
+    text = (ROOT / "core" / "measure" / "epilogue_ops.h").read_text()
+    for name, code in reference.OP_CODES.items():
+        assert f"BOLT_REF_{name.upper()} = {code}," in text
+    assert f"BOLT_REF_MAX_OPS {reference.MAX_OPS}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("layout_a", "layout_b", "lda", "ldb"),
+    [("row", "col", 40, 40), ("row", "row", 40, 24), ("col", "col", 16, 40), ("col", "row", 16, 24)],
+)
+def test_gemm_leading_dimensions(layout_a: str, layout_b: str, lda: int, ldb: int) -> None:
+    gemm = GemmWorkload(16, 24, 40, layout_a=MatrixLayout(layout_a), layout_b=MatrixLayout(layout_b))
+    args = args_of(gemm, Launch(), 132)
+    assert (args.m, args.n, args.k, args.batch) == (16, 24, 40, 1)
+    assert (args.lda, args.ldb, args.ldd, args.ldsource) == (lda, ldb, 24, 0)
+    assert (args.stride_a, args.stride_b, args.stride_d, args.stride_source) == (640, 960, 384, 0)
+    assert args.a is None and args.workspace is None and args.workspace_bytes == 0 and args.sm_count == 132
+
+
+def test_a_shared_b_and_a_source() -> None:
+    gemm = GemmWorkload(16, 24, 40, batch=3, shared_b=True, epilogue=parse_epilogue("bias+add"))
+    args = args_of(gemm, Launch(), 1)
+    assert (args.batch, args.stride_b, args.ldsource, args.stride_source) == (3, 0, 24, 384)
+    assert operand_bytes(gemm).b == 24 * 40 * 2
+    assert operand_bytes(gemm).source == operand_bytes(gemm).d == 3 * 16 * 24 * 2
+    assert operand_bytes(gemm).bias == 48
+
+
+def test_conv_fields_and_launch() -> None:
+    conv = ConvWorkload(2, 17, 19, 24, 16, 3, 5, (1, 2, 3, 4), (2, 1), (1, 2), 4, epilogue=parse_epilogue("bias->f32"))
+    args = args_of(conv, Launch(raster=2, swizzle=4, splits=3, pdl=True, variant=7), 8)
+    assert (args.cn, args.h, args.w, args.c, args.cout, args.r, args.s) == (2, 17, 19, 24, 16, 3, 5)
+    assert (args.p, args.q) == (conv.p, conv.q) == (10, 17)
+    assert (args.pad_top, args.pad_left, args.pad_bottom, args.pad_right) == (1, 2, 3, 4)
+    assert (args.stride_h, args.stride_w, args.dilation_h, args.dilation_w, args.groups) == (2, 1, 1, 2, 4)
+    assert (args.raster, args.swizzle, args.splits, args.pdl, args.variant) == (2, 4, 3, 1, 7)
+    assert (args.m, args.batch, args.lda, args.stride_d) == (0, 1, 0, 0)
+    found = operand_bytes(conv)
+    assert found.a == 2 * 17 * 19 * 24 * 2 and found.b == 16 * 3 * 5 * 6 * 2 and found.bias == 32
+    assert found.d == 2 * 10 * 17 * 16 * 4 and found.source == 0
+    assert output_shape(conv) == (2 * 10 * 17, 16) and reduction_length(conv) == 3 * 5 * 6
+
+
+def test_problem_leaves_strides_to_the_reference() -> None:
+    gemm = GemmWorkload(16, 24, 40, 2, DType.BF16, layout_a=MatrixLayout.COL, layout_b=MatrixLayout.ROW, shared_b=True)
+    problem = reference.problem_of(gemm)
+    assert (problem.is_conv, problem.dtype, problem.out_dtype) == (0, 1, 0)
+    assert (problem.m, problem.n, problem.k, problem.batch) == (16, 24, 40, 2)
+    assert (problem.a_col, problem.b_col, problem.shared_b) == (1, 0, 1)
+    with pytest.raises(ValueError, match="i8"):
+        reference.problem_of(GemmWorkload(1, 1, 1, dtype=DType.I8))
