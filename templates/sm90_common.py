@@ -7,8 +7,9 @@ from templates.gpu import GpuSpec
 from templates.types import DType
 from templates.workload import ConvWorkload
 
-# Common to every sm90 kernel: programmatic dependent launch compiled in, used or not at each launch.
-FLAGS = ("-gencode=arch=compute_90a,code=sm_90a", "-DCUTLASS_ENABLE_GDC_FOR_SM90=1")
+ARCH_FLAGS = ("-gencode=arch=compute_90a,code=sm_90a",)
+# Programmatic dependent launch compiled in, used or not at each launch.
+FLAGS = (*ARCH_FLAGS, "-DCUTLASS_ENABLE_GDC_FOR_SM90=1")
 TMA_BYTES = 16  # a TMA stride is a multiple of 16 bytes (CUDA driver API, cuTensorMapEncodeTiled)
 PIPELINE_BYTES = 16  # a full and an empty mbarrier for each stage
 CONSUMER_REGISTERS = 240  # what setmaxnreg leaves a thread of two consumer warp groups

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from templates.emit import render, wrap
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
-from templates.sm90_common import FLAGS, TMA_BYTES, chain_source, memory_type
+from templates.sm90_common import ARCH_FLAGS, FLAGS, TMA_BYTES, chain_source, memory_type
 from templates.sm90_gemm import rules, space
 from templates.types import DType, MatrixLayout
 from templates.workload import GemmWorkload, Workload
@@ -98,7 +98,8 @@ class Sm90Gemm:
         return wrap(kernel, ("bolt/sm90_gemm.hpp",), body)
 
     def flags(self, kernel: Kernel, gpu: GpuSpec) -> tuple[str, ...]:
-        return FLAGS
+        # CUTLASS 4.2's stream-K scheduler does not compile with programmatic dependent launch.
+        return ARCH_FLAGS if kernel["schedule"] == "stream_k" else FLAGS
 
     def compile_seconds(self, kernel: Kernel) -> tuple[float, float]:
         return 55.0, 14.0

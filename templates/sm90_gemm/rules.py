@@ -142,7 +142,7 @@ def launch_cost(launch: Launch) -> float:
 def launches(kernel: Kernel, workload: GemmWorkload, gpu: GpuSpec) -> list[Launch]:
     """PDL decides short kernels; raster and swizzle only matter beyond one round [1][4]."""
     shape = lay(kernel, workload, gpu)
-    if shape.schedule == "stream_k":  # a memset precedes it, so no programmatic launch
+    if shape.schedule == "stream_k":  # never launched programmatically
         splits = [s for s in (2, 4) if shape.tiles * s <= 2 * shape.tile_slots and shape.k_tiles >= 4 * s]
         return [Launch(), *(Launch(splits=s) for s in splits)]
     if shape.rounds <= 1:

@@ -49,6 +49,9 @@
 // OF THIS SOFTWARE, EVEN IF ADVISED OF THE POSSIBILITY OF SUCH DAMAGE.
 //
 #pragma once
+#ifndef CUTLASS_ENABLE_GDC_FOR_SM90
+#error "compile with -DCUTLASS_ENABLE_GDC_FOR_SM90=1: without it a dependent launch would not wait for its input"
+#endif
 #include "bolt/sm90_conv_mainloop.hpp"
 #include "cute/arch/cluster_sm90.hpp"
 #include "cute/tensor.hpp"

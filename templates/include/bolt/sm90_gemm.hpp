@@ -5,7 +5,8 @@
 //   LayoutA, LayoutB         cutlass::layout tags
 //   kTileM, kTileN, kTileK   CTA tile;  kClusterM, kClusterN: CTAs that share tiles by multicast
 //   kCooperative             both consumer warp groups share a tile; otherwise each has its own (pingpong)
-//   kStreamK                 work is cut along K so that every SM gets an equal share (needs kCooperative)
+//   kStreamK                 work is cut along K so that every SM gets an equal share (needs kCooperative); never
+//                            launched programmatically
 //   Chain, kFinalRelu        the epilogue, see bolt/epilogue_3x.h
 #pragma once
 #include "cutlass/cutlass.h"
@@ -19,6 +20,14 @@
 
 namespace bolt {
 
+// Whether kernels of this file can be launched programmatically. CUTLASS 4.2's stream-K scheduler does not compile with
+// it, so those kernels have a file of their own.
+#ifdef CUTLASS_ENABLE_GDC_FOR_SM90
+constexpr bool kDependentLaunch = true;
+#else
+constexpr bool kDependentLaunch = false;
+#endif
+
 template <class Config>
 struct Sm90Gemm {
   using Element = typename Config::Element;
@@ -29,6 +38,9 @@ struct Sm90Gemm {
   static constexpr int kTmaBytes = 16;  // every row that TMA moves starts at and is a multiple of 16 bytes
   static constexpr int kAlign = kTmaBytes / int(sizeof(Element)), kAlignD = kTmaBytes / int(sizeof(ElementD));
   static_assert(!Config::kStreamK || Config::kCooperative, "CUTLASS's stream-K scheduler needs the cooperative kernel");
+  static_assert(kDependentLaunch != Config::kStreamK,
+                "compile with -DCUTLASS_ENABLE_GDC_FOR_SM90=1, or a dependent launch would not wait for its input; "
+                "stream-K without");
   static_assert(!Config::kCooperative || Config::kTileM % 128 == 0,
                 "two cooperating warp groups take 64 rows each of a wgmma");
 
@@ -123,9 +135,7 @@ struct Sm90Gemm {
     if (scratch > args.workspace_bytes || (scratch && !args.workspace)) return BOLT_E_WORKSPACE;
     Gemm gemm;
     if (gemm.initialize(arguments_, args.workspace, stream) != cutlass::Status::kSuccess) return BOLT_E_LAUNCH;
-    // Scratch is cleared by a memset just before; only a kernel may be followed by a programmatic launch.
-    bool const dependent_launch = args.pdl && scratch == 0;
-    return gemm.run(stream, nullptr, dependent_launch) == cutlass::Status::kSuccess ? BOLT_OK : BOLT_E_LAUNCH;
+    return gemm.run(stream, nullptr, kDependentLaunch && args.pdl) == cutlass::Status::kSuccess ? BOLT_OK : BOLT_E_LAUNCH;
   }
 };
 

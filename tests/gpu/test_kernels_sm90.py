@@ -1,0 +1,204 @@
+"""Numerics of the Hopper kernels on a GPU, against fp32 arithmetic in torch.
+
+Inputs lie between NaN guards, so a read outside them that reaches the result shows; outputs are filled with NaN and lie
+between guards that must not change. Every kernel runs on every shape it is legal for, with every launch.
+"""
+
+import ctypes
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from core.build.nvcc import compile_library
+from core.build.toolchain import find_toolchain
+from core.measure.args import args_of
+from templates import families
+from templates.epilogue import parse_epilogue
+from templates.family import Kernel, Launch
+from templates.gpu import KNOWN_GPUS, GpuSpec, known_gpu
+from templates.types import DType
+from templates.workload import ConvWorkload, GemmWorkload, Workload
+from tests.gpu.sm90_cases import CASES, Case
+
+torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
+from tests.gpu.test_kernels_sm80 import (  # noqa: E402  it needs torch
+    SENTINEL,
+    Guarded,
+    apply_chain,
+    operands,
+    reference_conv,
+    reference_gemm,
+)
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="no Hopper GPU"
+    ),
+    pytest.mark.timeout(600),
+]
+
+
+def spec() -> GpuSpec:
+    return known_gpu(torch.cuda.get_device_name()) or KNOWN_GPUS["h100"]
+
+
+def build(kernels: list[Kernel], gpu: GpuSpec, folder: Path, jobs: int) -> list[ctypes.CDLL]:
+    """The kernels in one library for each set of flags, spread over as many files as there are jobs."""
+    groups: dict[tuple[str, ...], dict[str, Kernel]] = {}
+    for kernel in kernels:
+        groups.setdefault(families()[kernel.family].flags(kernel, gpu), {})[kernel.name] = kernel
+    cost = {flags: sum(seconds(k)[1] for k in group.values()) for flags, group in groups.items()}
+    toolchain = find_toolchain()
+
+    def compile_group(index: int, flags: tuple[str, ...]) -> ctypes.CDLL:
+        group = list(groups[flags].values())
+        parts = max(1, min(len(group), round(jobs * cost[flags] / sum(cost.values()))))
+        files = [folder / f"{index}_{part}.cu" for part in range(parts)]
+        for part, file in enumerate(files):
+            file.write_text("".join(families()[k.family].source(k) for k in group[part::parts]))
+        library = folder / f"kernels{index}.so"
+        compile_library(files, library, gpu.nvcc_arch, toolchain, flags, jobs=parts)
+        return ctypes.CDLL(str(library))
+
+    with ThreadPoolExecutor(len(groups)) as pool:
+        return list(pool.map(compile_group, range(len(groups)), groups))
+
+
+def seconds(kernel: Kernel) -> tuple[float, float]:
+    return families()[kernel.family].compile_seconds(kernel)
+
+
+class Kernels:
+    """Entry points of the compiled kernels by kernel name."""
+
+    def __init__(self, libraries: list[ctypes.CDLL]):
+        self.libraries = libraries
+
+    def entry(self, kind: str, kernel: Kernel) -> "ctypes._FuncPointer":
+        name = f"bolt_{kind}_{kernel.name}"
+        found = next(getattr(library, name) for library in self.libraries if hasattr(library, name))
+        found.restype = ctypes.c_size_t if kind == "workspace" else ctypes.c_int
+        return found
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    gpu = spec()
+    wanted = [case.kernel(gpu) for case in CASES]
+    return Kernels(build(wanted, gpu, tmp_path_factory.mktemp("sm90"), len(os.sched_getaffinity(0))))
+
+
+def tolerance(workload: Workload) -> float:
+    """Relative L2: rounding of the output, and of the operands where tf32 cuts them."""
+    if DType.BF16 in (workload.dtype, workload.epilogue.output):
+        return 5e-3
+    return 2e-3 if workload.dtype == DType.TF32 else 1e-3
+
+
+def run(kernels: Kernels, kernel: Kernel, w: Workload, launch: Launch, tensors: dict[str, Guarded]) -> None:
+    args = args_of(w, launch, spec().sm_count)
+    for name, tensor in tensors.items():
+        setattr(args, name, tensor.tensor.data_ptr())
+    needed = kernels.entry("workspace", kernel)(ctypes.byref(args))
+    workspace = torch.full((needed + 16,), 0xAB, dtype=torch.uint8, device="cuda")
+    args.workspace, args.workspace_bytes = workspace.data_ptr(), needed
+    what = f"{kernel.name} {launch.name} on {w.key}"
+    assert kernels.entry("check", kernel)(ctypes.byref(args)) == 0, f"{what}: its own check refuses"
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    assert kernels.entry("run", kernel)(ctypes.byref(args), stream) == 0, f"{what}: launch failed"
+    torch.cuda.synchronize()
+    assert bool((workspace[needed:] == 0xAB).all()), f"{what}: wrote past its workspace"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.family}-{c.stem}-{c.epilogue}-{c.dtype}")
+def test_kernel_matches_fp32_reference(case: Case, kernels: Kernels) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    gpu, kernel = spec(), case.kernel(spec())
+    workloads = list(case.workloads(gpu))
+    assert workloads
+    for w in workloads:
+        torch.manual_seed(0)
+        a, b, shape = operands(w)
+        bias, source = Guarded(shape[-1:], w.dtype, float("nan")), Guarded(shape, w.epilogue.output, float("nan"))
+        gemm = isinstance(w, GemmWorkload)
+        plain = reference_gemm(w, a.tensor, b.tensor) if gemm else reference_conv(w, a.tensor, b.tensor)
+        wanted = apply_chain(w.epilogue, plain, bias.tensor.float(), source.tensor.float())
+        for launch in case.launches(w, gpu):
+            d = Guarded(shape, w.epilogue.output, SENTINEL, fill=float("nan"))
+            run(kernels, kernel, w, launch, {"a": a, "b": b, "bias": bias, "source": source, "d": d})
+            what = f"{kernel.name} {launch.name} on {w.key}"
+            got = d.tensor.float()
+            assert not got.isnan().any(), f"{what}: {int(got.isnan().sum())} outputs are NaN or were never written"
+            assert d.guards_hold(SENTINEL), f"{what}: wrote outside its output"
+            relative = ((got - wanted).norm() / wanted.norm()).item()
+            assert relative < tolerance(w), f"{what}: relative L2 {relative:.2e}"
+
+
+CHAINED = [
+    ("sm90_conv-128x64x64_1x1_pingpong", "sm90_conv-128x64x64_1x1_pingpong"),
+    ("sm90_direct-112_1x2_resident", "sm90_direct-112_1x2_resident"),
+    ("sm90_direct-208_2x1_alternate", "sm90_direct-64_1x1_resident_o2"),
+    ("sm90_conv-256x64x64_1x1_pingpong", "sm90_direct-112_1x1_streamed_o2"),
+]
+
+
+@pytest.mark.parametrize("pair", CHAINED, ids="+".join)
+def test_dependent_launches_wait_for_their_input(pair: tuple[str, str], kernels: Kernels) -> None:
+    """Six layers, each reading the one before, in a CUDA graph with PDL, equal bit by bit to plain launches."""
+    gpu, layers = spec(), 6
+    chosen = [next(c for c in CASES if f"{c.family}-{c.stem}" == name and c.epilogue == "bias+relu") for name in pair]
+    w = ConvWorkload(32, 56, 56, 64, 64, 3, 3, (1, 1, 1, 1), epilogue=parse_epilogue("bias+relu"))
+    shape = (w.n, w.h, w.w, w.c)
+    tensors = [torch.empty(shape, dtype=torch.float16, device="cuda") for _ in range(layers + 1)]
+    weights = [torch.randn(w.k, 3, 3, w.c, device="cuda").mul_(0.06).half() for _ in range(layers)]
+    bias = torch.randn(w.k, device="cuda").half()
+
+    def go(pdl: bool) -> None:
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        for i in range(layers):
+            case = chosen[i % 2]
+            kernel = case.kernel(gpu)
+            first = families()[case.family].launches(kernel, w, gpu)[0]
+            args = args_of(w, Launch(variant=first.variant, pdl=pdl), gpu.sm_count)
+            args.a, args.b, args.bias = tensors[i].data_ptr(), weights[i].data_ptr(), bias.data_ptr()
+            args.d = tensors[i + 1].data_ptr()
+            assert kernels.entry("run", kernel)(ctypes.byref(args), stream) == 0
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        go(True)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        go(True)
+    for seed in range(8):
+        torch.manual_seed(seed)
+        start = torch.randn(shape, device="cuda").half()
+        results = []
+        for launch in (lambda: go(False), graph.replay):
+            for tensor in tensors[1:]:
+                tensor.fill_(float("nan"))
+            tensors[0].copy_(start)
+            launch()
+            torch.cuda.synchronize()
+            results.append(tensors[-1].clone())
+        assert not results[0].isnan().any()
+        assert torch.equal(*results), f"seed {seed}: {int((results[0] != results[1]).sum())} values differ under PDL"
+
+
+def test_a_kernel_refuses_what_it_cannot_run(kernels: Kernels) -> None:
+    gpu = spec()
+    for case in (CASES[0], next(c for c in CASES if c.family == "sm90_conv"), CASES[-3]):
+        w, kernel = next(case.workloads(gpu)), case.kernel(gpu)
+        check = kernels.entry("check", kernel)
+        args = args_of(w, families()[case.family].launches(kernel, w, gpu)[0], gpu.sm_count)
+        args.a = args.b = args.bias = args.source = args.d = torch.empty(64, device="cuda").data_ptr()
+        assert check(ctypes.byref(args)) == 0
+        if isinstance(w, GemmWorkload):
+            args.lda += 1
+        else:
+            args.c += 1
+        assert check(ctypes.byref(args)) == -1
