@@ -35,8 +35,8 @@ class Kind(StrEnum):
 class Operands:
     """Tensor names of a tuned region, as the kernel sees them. Empty string: not there.
 
-    `bias` is a constant of N elements, whatever its shape; `source` has the output's shape and may be a constant.
-    What a constant `b` holds: core.fusion.workload_of.
+    `bias` is a constant or a tensor of N elements, whatever its shape. `source` has the output's shape and may be a
+    constant. What a constant `b` holds: core.fusion.workload_of.
     """
 
     a: str

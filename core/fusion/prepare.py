@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from core.fusion.operators import ANCHORS
 from core.fusion.values import per_channel, scalar, untyped
 from core.graph.ir import Graph, Node, TensorType
 from core.graph.proto import numpy_dtype, type_of
@@ -16,7 +17,7 @@ from core.graph.walk import Names, names_of
 
 def prepare(graph: Graph) -> Graph:
     """The graph the planner and everything after it work on; node names are kept, or told in `absorbed`."""
-    for step in (_fold_after_matmul, _rewrite_anchors):
+    for step in (_fold_after_matmul, _merge_biases, _rewrite_anchors):
         graph = step(graph)
     return graph
 
@@ -161,6 +162,75 @@ def _finite(value: np.ndarray) -> bool:
     return bool(np.isfinite(value.astype(np.float64)).all())
 
 
+# --- a second bias -------------------------------------------------------------------------------------------------
+
+
+def _merge_biases(graph: Graph) -> Graph:
+    """A bias that follows another with nothing but residuals and scales between: into the first one.
+
+    s * ((x + b) + r) + t = s * ((x + (b + t / s)) + r): an epilogue takes one bias, wherever it stands.
+    """
+    new = _Rewriter(graph)
+    changed: dict[str, Node] = {}
+    gone: set[str] = set()
+    for node in graph:
+        if node.op in ANCHORS and not node.domain and node.output in graph.types:
+            _merge_after(new, node, changed, gone)
+    if not gone:
+        return graph
+    new.nodes = [changed.get(n.name, n) for n in graph if n.name not in gone]
+    return new.result()
+
+
+def _merge_after(new: _Rewriter, anchor: Node, changed: dict[str, Node], gone: set[str]) -> None:
+    graph = new.graph
+    axis = 1 if anchor.op in ("Conv", "Gemm") else len(graph.shape(anchor.output)) - 1
+    shape = graph.shape(anchor.output)
+    holder = anchor if len(anchor.inputs) > 2 and anchor.inputs[2] in graph.constants else None
+    factor, last = 1.0, anchor
+    while True:
+        readers = graph.consumers(last.output)
+        if len(readers) != 1 or last.output in graph.outputs:
+            return
+        node = readers[0]
+        known = graph.types.get(node.output)
+        if known is None or known.shape != shape or len(node.inputs) != 2 or node.inputs[0] == node.inputs[1]:
+            return
+        other = node.inputs[0] if node.inputs[1] == last.output else node.inputs[1]
+        value = scalar(graph, other)
+        if node.op in ("Add", "Sum") and other in graph.constants and per_channel(graph, other, shape, axis):
+            if holder is None:
+                holder, factor = node, 1.0
+            elif _add_to_bias(new, holder, graph.constants[other].astype(np.float64) / factor, changed):
+                gone.add(node.name)
+                new.absorbed[node.name] = f"folded into the bias of {holder.name}"
+                changed[last.name] = replace(changed.get(last.name, last), outputs=node.outputs)
+        elif node.op in ("Mul", "Div") and value and (node.op == "Mul" or node.inputs[0] == last.output):
+            factor *= value if node.op == "Mul" else 1.0 / value
+        elif node.op not in ("Add", "Sum"):
+            return
+        last = node if node.name not in gone else changed[last.name]
+
+
+def _add_to_bias(new: _Rewriter, holder: Node, value: np.ndarray, changed: dict[str, Node]) -> bool:
+    current = changed.get(holder.name, holder)
+    position = 2 if holder.op in ANCHORS else next(i for i, t in enumerate(current.inputs) if t in new.constants)
+    bias = new.constants[current.inputs[position]]
+    if bias.size not in (1, value.size):
+        return False
+    beta = float(holder.attrs.get("beta", 1.0)) if holder.op == "Gemm" else 1.0
+    total = bias.astype(np.float64) + value.reshape(bias.shape if bias.size == value.size else (-1,)) / (beta or 1.0)
+    if not beta or not _finite(total.astype(bias.dtype)):
+        return False
+    name = new.constant(f"{current.inputs[position]}/merged", total.astype(bias.dtype))
+    inputs = tuple(name if i == position else t for i, t in enumerate(current.inputs))
+    changed[holder.name] = replace(current, inputs=inputs)
+    return True
+
+
+# --- MatMul in canonical form --------------------------------------------------------------------------------------
+
+
 def _matmul(new: _Rewriter, node: Node) -> None:
     """Vectors become matrices with one row or column; batches that broadcast are made equal."""
     a, b = node.inputs
@@ -209,7 +279,7 @@ def _expand(new: _Rewriter, node: Node, tensor: str, shape: tuple[int, ...]) -> 
 
 
 def _gemm(new: _Rewriter, node: Node) -> None:
-    """alpha into a constant B, beta into C; a C that no epilogue adds (a column, a computed row) into an Add behind."""
+    """alpha into a constant B, beta into C; a C that no epilogue adds (a column) into an Add behind."""
     graph = new.graph
     a, b, c = (*node.inputs, "")[:3]
     attrs = dict(node.attrs)
@@ -241,24 +311,7 @@ def _times(new: _Rewriter, node: Node, c: str, beta: float) -> str:
 
 def _epilogue_adds(graph: Graph, node: Node, c: str) -> bool:
     out = graph.shape(node.output)
-    constant = graph.constant(c) is not None
-    return graph.shape(c) == out or (constant and (scalar(graph, c) is not None or per_channel(graph, c, out, 1)))
+    return graph.shape(c) == out or per_channel(graph, c, out, 1) or scalar(graph, c) is not None
 
 
-# --- Conv ----------------------------------------------------------------------------------------------------------
-
-
-def _conv(new: _Rewriter, node: Node) -> None:
-    """A bias computed at run time becomes an Add behind."""
-    bias = node.inputs[2] if len(node.inputs) > 2 else ""
-    if not bias or new.graph.constant(bias) is not None:
-        new.nodes.append(node)
-        return
-    out = new.graph.shape(node.output)
-    product = new.tensor(f"{node.output}/product", node.output, out)
-    new.nodes.append(replace(node, inputs=node.inputs[:2], outputs=(product,)))
-    column = new.reshape("channels", bias, (out[1], *(1,) * (len(out) - 2)))
-    new.nodes.append(Node(new.name(f"{node.name}/add"), "Add", (product, column), node.outputs))
-
-
-_REWRITES: dict[str, Callable[[_Rewriter, Node], None]] = {"MatMul": _matmul, "Gemm": _gemm, "Conv": _conv}
+_REWRITES: dict[str, Callable[[_Rewriter, Node], None]] = {"MatMul": _matmul, "Gemm": _gemm}

@@ -137,16 +137,20 @@ def step(graph: Graph, node: Node, x: str, chain: Chain) -> Link | str:
 
 def _binary(graph: Graph, node: Node, other: str, other_first: bool, chain: Chain) -> Link | str:
     value = scalar(graph, other)
+    theirs = stored_dtype(graph.types[other].dtype, chain.native, chain.dtype)
+    same_type = theirs == stored_dtype(chain.out.dtype, chain.native, chain.dtype)
+    lone_column = value is not None and chain.out.shape[chain.axis] == 1 and graph.shape(other) != ()
+    if node.op in ("Add", "Sum") and same_type and (lone_column or _columns(graph, other, chain)):
+        return Link((node,), (_op("bias"),), node.output, bias=other)
     if value is not None:
         if not math.isfinite(value):
             return f"the constant of {node.name} is not finite"
         ops = _by_constant(node, value, other_first)
         return Link((node,), ops, node.output) if ops else f"{node.op} by this constant has no epilogue form"
     where = f"{other} ({shape_text(graph.shape(other))})"
-    if per_channel(graph, other, chain.out.shape, chain.axis):
-        if node.op in ("Add", "Sum") and graph.constant(other) is not None:
-            return Link((node,), (_op("bias"),), node.output, bias=other)
-        return f"{node.op} by {where}, one value for each channel, has no epilogue form"
+    if _columns(graph, other, chain):
+        each = "channel" if chain.axis == 1 else "column"
+        return f"{node.op} by {where}, one value for each {each}, has no epilogue form"
     gate = tuple(e if i in (0, 1) else 1 for i, e in enumerate(chain.out.shape))
     if graph.shape(other) == gate != chain.out.shape and chain.axis == 1:
         return f"{node.op} by {where}, one value for each channel of each image, has no epilogue form"
@@ -158,10 +162,13 @@ def _binary(graph: Graph, node: Node, other: str, other_first: bool, chain: Chai
     ops = _by_source(node, other_first)
     if ops is None:
         return f"{node.op} by a tensor has no epilogue form"
-    theirs = stored_dtype(graph.types[other].dtype, chain.native, chain.dtype)
-    if theirs != stored_dtype(chain.out.dtype, chain.native, chain.dtype):
+    if not same_type:
         return f"the other input of {node.name} is {theirs}, the result is not"
     return Link((node,), ops, node.output, source=other)
+
+
+def _columns(graph: Graph, tensor: str, chain: Chain) -> bool:
+    return per_channel(graph, tensor, chain.out.shape, chain.axis)
 
 
 def _cast(graph: Graph, node: Node, chain: Chain) -> Link | str:

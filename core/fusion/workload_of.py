@@ -60,8 +60,6 @@ def _conv(graph: Graph, node: Node, dtype: DType, output: DType) -> Anchor | str
     pad = (pads[0], pads[1], pads[2], pads[3]) if spatial == 2 else (0, pads[0], 0, pads[1])
     stride, dilation = (1, *strides)[-2:], (1, *dilations)[-2:]
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
-    if bias and graph.constant(bias) is None:
-        return f"the bias of {node.name} is computed at run time; core.fusion.prepare makes it an Add"
     ops = (EpilogueOp("bias"),) if bias else ()
     operands = Operands(x, w, bias)
     epilogue = Epilogue(ops, output)
@@ -144,10 +142,10 @@ def _gemm(graph: Graph, node: Node, dtype: DType, output: DType) -> Anchor | str
 def _gemm_c(graph: Graph, node: Node, c: str, operands: Operands) -> tuple[EpilogueOp, Operands] | str:
     out = graph.shape(node.output)
     value = scalar(graph, c)
+    if per_channel(graph, c, out, 1) or (value is not None and out[1] == 1):
+        return EpilogueOp("bias"), replace(operands, bias=c)
     if value is not None:
         return EpilogueOp("shift", (value,)), operands
-    if graph.constant(c) is not None and per_channel(graph, c, out, 1):
-        return EpilogueOp("bias"), replace(operands, bias=c)
     if graph.shape(c) == out:
         return EpilogueOp("add"), replace(operands, source=c)
     shape = shape_text(graph.shape(c))

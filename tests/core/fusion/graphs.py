@@ -13,7 +13,12 @@ _DTYPES = {
     TensorProto.FLOAT: DType.F32, TensorProto.FLOAT16: DType.F16, TensorProto.INT64: DType.I64,
     TensorProto.BOOL: DType.BOOL, TensorProto.INT32: DType.I32, TensorProto.DOUBLE: DType.F64,
 }  # fmt: skip
-_NUMPY = {np.dtype("float32"): DType.F32, np.dtype("float16"): DType.F16, np.dtype("int64"): DType.I64}
+_NUMPY = {
+    np.dtype("float32"): DType.F32,
+    np.dtype("float16"): DType.F16,
+    np.dtype("int64"): DType.I64,
+    np.dtype("int32"): DType.I32,
+}
 
 
 def weight(*shape: int, seed: int = 0, scale: float = 0.2, dtype: str = "float32") -> np.ndarray:

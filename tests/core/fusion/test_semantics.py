@@ -1,6 +1,7 @@
 """Plans compute what the model computes: prepared and planned graphs against ONNX Runtime, written and random ones."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ from core.fusion.planner import plan
 from core.fusion.prepare import prepare
 from core.graph.ir import Graph
 from core.graph.to_onnx import to_model
+from core.importer.load import load_graph
 from tests.core.fusion.graphs import Net, graph_of, weight
 from tests.core.fusion.oracle import run_model, run_plan
 
@@ -310,10 +312,39 @@ def test_scales_after_a_matmul_go_into_its_weights() -> None:
     assert graph.absorbed == {"add0": "folded into product", "scale": "folded into product"}
 
 
-def test_conv_bias_computed_at_run_time() -> None:
+def test_bias_computed_at_run_time() -> None:
     net = Net(x=(1, 8, 4, 4), b=(16,))
-    y = net.op("Conv", "x", net.const(weight(16, 8, 3, 3)), "b")
-    assert proven(net.model(y))[1].supported
+    y = net.op("Conv", "x", net.const(weight(16, 8, 3, 3)), net.op("Exp", "b"))
+    assert epilogues(proven(net.model(y))[1]) == ["bias"]
+    net = Net(x=(1, 2, 3, 8), y=(1, 2, 8, 16), mask=(1, 1, 1, 16))
+    y = net.op("Add", net.op("Mul", net.op("MatMul", "x", "y"), 0.5), "mask")
+    assert epilogues(proven(net.model(y))[1]) == ["scale(0.5)+bias"]
+
+
+def test_bias_of_one_column_is_a_bias_and_no_constant_of_the_kernel() -> None:
+    net = Net(x=(4, 8))
+    y = net.op("Sigmoid", net.op("Gemm", "x", net.const(weight(8, 1)), net.const(weight(1))))
+    assert epilogues(proven(net.model(y))[1]) == ["bias+sigmoid"]
+
+
+@pytest.mark.parametrize("anchor", ["conv", "plain conv", "matmul", "gemm"])
+def test_second_bias_behind_a_residual_joins_the_first(anchor: str) -> None:
+    conv = anchor.endswith("conv")
+    net = Net(x=(1, 8, 4, 4) if conv else (3, 8))
+    bias = [net.const(weight(*((8, 1, 1) if conv else (8,)), seed=i)) for i in range(3)]
+    if conv:
+        y = net.conv("x", 8, 8, bias=anchor == "conv", name="main")
+    elif anchor == "gemm":
+        y = net.op("Gemm", "x", net.const(weight(8, 8)), net.const(weight(8)), beta=0.5, name="main")
+    else:
+        y = net.op("MatMul", "x", net.const(weight(8, 8)), name="main")
+    if anchor in ("plain conv", "matmul"):
+        y = net.op("Add", y, bias[0], name="first")
+    y = net.op("Mul", net.op("Add", net.op("Add", y, "x", name="residual"), bias[1], name="second"), 0.5)
+    graph, made = proven(net.model(net.op("Add", bias[2], y, name="third")))
+    assert epilogues(made) == ["bias+add+scale(0.5)"] and len(made.regions) == 1
+    holder = "first" if anchor in ("plain conv", "matmul") else "main"
+    assert graph.absorbed == {n: f"folded into the bias of {holder}" for n in ("second", "third")}
 
 
 def test_one_dimensional_convolution() -> None:
@@ -386,7 +417,8 @@ def nets(draw: st.DrawFn) -> onnx.ModelProto:
                 made = net.op(draw(st.sampled_from(["Add", "Mul", "Sub", "Div", "Min"])), x, 0.75)
             case 5:
                 bias = weight(8, 1, 1, seed=seed) if conv else weight(8, seed=seed)
-                made = net.op(draw(st.sampled_from(["Add", "Mul"])), x, net.const(bias))
+                order = draw(st.permutations([x, net.const(bias)]))
+                made = net.op(draw(st.sampled_from(["Add", "Add", "Mul", "Sub"])), *order)
             case 6:
                 made = draw(st.sampled_from(SPELLED))[1](net, x)
             case 7 if conv:
@@ -447,3 +479,44 @@ def test_random_edits_are_refused_with_a_reason_or_right(model: onnx.ModelProto,
             with pytest.raises(PlanError):
                 fuse(made, graph, group)
     assert_close(run_plan(graph, made, feeds), wanted)
+
+
+# --- whole models --------------------------------------------------------------------------------------------------
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+def with_random_weights(graph: Graph) -> Graph:
+    """A light model's own weights are all equal: nothing that is permuted or dropped would show."""
+    constants = dict(graph.constants)
+    for i, (name, value) in enumerate(constants.items()):
+        if value.dtype == np.float32 and value.size > 1:
+            fan_in = int(np.prod(value.shape[1:])) if value.ndim > 1 else 1
+            constants[name] = weight(*value.shape, seed=i, scale=(3.0 / fan_in) ** 0.5)
+    return graph.replaced(graph.nodes, constants=constants)
+
+
+def test_shufflenet() -> None:
+    graph = with_random_weights(prepare(load_graph(LIGHT / "light_shufflenet.onnx")))
+    # Up to the logits: behind the softmax every difference is small.
+    last = next(n for n in reversed(graph.nodes) if n.op == "Gemm")
+    position = graph.nodes.index(last) + 1
+    graph = graph.replaced(graph.nodes[:position], outputs=(last.output,))
+    feeds = feeds_of(graph)
+    wanted = run_model(to_model(graph).SerializeToString(), feeds)
+    assert wanted[0].std() > 1e-3
+    assert_close(run_plan(graph, plan(graph), feeds), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "tuned", "alone"),
+    [
+        ("resnet18", 21, ["GlobalAveragePool", "MaxPool", "Reshape"]),
+        ("resnet50", 54, ["GlobalAveragePool", "MaxPool", "Reshape"]),
+        ("repvgg-a0", 23, ["GlobalAveragePool", "Reshape"]),
+    ],
+)
+def test_built_in_models_leave_nothing_alone_that_could_be_fused(name: str, tuned: int, alone: list[str]) -> None:
+    made = plan(prepare(load_graph(name, 32)))
+    assert sum(r.kind.tuned for r in made.regions) == tuned
+    assert sorted(x.op for x in made.left_alone) == alone
