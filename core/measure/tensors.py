@@ -48,8 +48,8 @@ class Tensors:
     """Slots filled with seeded random data, guarded outputs, and float32 references of the slots that are checked.
 
     A and source are uniform in [-1, 1]; B is uniform in [-1, 1] / sqrt(K) and the bias in [-1, 1], so that outputs
-    stay O(1). Raises DeviceError (GpuError) when the memory is not there, ValueError for a type or an epilogue without a
-    reference.
+    stay O(1). Raises DeviceError (GpuError) when the memory is not there, ValueError for a type or an epilogue that has
+    no reference.
     """
 
     def __init__(self, workload: Workload, runtime: Runtime, reference: Reference, l2_bytes: int, stream: int) -> None:

@@ -78,7 +78,7 @@ def peers(context: VendorContext) -> Peers:
     }
     name, ask = libraries[type(context.workload)]
     try:
-        found.found = ask(context, found.notes)
+        found.found = ask(context)
     except VendorError as error:
         found.notes.append(f"{name} not compared on {context.workload.key}: {error}")
     return found

@@ -202,7 +202,7 @@ class Matmul:
         return launch
 
 
-def peers(context: VendorContext, notes: list[str]) -> list[Peer]:
+def peers(context: VendorContext) -> list[Peer]:
     """The heuristic's algorithms for a GEMM workload. Raises VendorError when there is no library or no algorithm."""
     gemm = context.workload
     assert isinstance(gemm, GemmWorkload)
@@ -211,18 +211,17 @@ def peers(context: VendorContext, notes: list[str]) -> list[Peer]:
     lt = _cublaslt()
     fusion = fuse(gemm.epilogue)
     if gemm.epilogue.output != gemm.dtype and any(s.op == "bias" for s in fusion.steps):
-        fusion = Fusion(
-            (), gemm.epilogue.ops, _EPILOGUE[()], 1.0, False
-        )  # its bias has the output's type, ours has A's
+        # Its bias has the output's type, ours has A's.
+        fusion = Fusion((), gemm.epilogue.ops, _EPILOGUE[()], 1.0, False)
     matmul = Matmul(lt, gemm, fusion, context)
     results = matmul.algorithms()
     if not results:
         raise VendorError("its heuristic proposes no algorithm")
     found = []
-    for result in results:
+    for rank, result in enumerate(results):
         algo, tile, split, stages = (
             lt.config(result.algo, c) for c in (_CONFIG_ID, _CONFIG_TILE, _CONFIG_SPLITK, _CONFIG_STAGES)
         )
-        words = f"algo {algo} tile {tile} stages {stages} splitK {split}; {described(fusion.name, fusion.rest)}"
-        found.append(Peer(lt.source, words, matmul.launcher(result)))
+        words = f"heuristic {rank} algo {algo} tile {tile} stages {stages} splitK {split}"
+        found.append(Peer(lt.source, f"{words}; {described(fusion.name, fusion.rest)}", matmul.launcher(result)))
     return found

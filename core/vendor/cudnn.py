@@ -153,7 +153,7 @@ def _channels_last(c: int, h: int, w: int) -> list[int]:
     return [h * w * c, 1, w * c, c]
 
 
-def peers(context: VendorContext, notes: list[str]) -> list[Peer]:
+def peers(context: VendorContext) -> list[Peer]:
     """The plans for a conv workload. Raises VendorError when there is no library or no plan."""
     conv = context.workload
     assert isinstance(conv, ConvWorkload)
