@@ -20,6 +20,7 @@ from core.paths import INCLUDE
 SETUP = "run `python3 main.py setup`"
 # The oldest nvcc that CUTLASS 4.2 supports is 11.4, but wgmma on sm_90a wants 12.0 and the sm_100/sm_120 targets 12.8.
 OLDEST_CUDA = (12, 8)
+SYSTEM_NVCC = Path("/usr/local/cuda/bin/nvcc")
 _EXAMPLE_13 = Path("examples") / "13_two_tensor_op_fusion"  # back-to-back GEMM and conv live among the examples
 
 
@@ -98,11 +99,14 @@ def _nvcc_places() -> Iterator[Path]:
         yield from sorted(Path(place).glob("cu[0-9]*/bin/nvcc"), reverse=True)
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if os.environ.get(variable):
-            yield from (p for p in [Path(os.environ[variable]) / "bin" / "nvcc"] if p.is_file())
+            named = Path(os.environ[variable]) / "bin" / "nvcc"
+            if named.is_file():
+                yield named
     on_path = shutil.which("nvcc")
     if on_path:
         yield Path(on_path)
-    yield from (p for p in [Path("/usr/local/cuda/bin/nvcc")] if p.is_file())
+    if SYSTEM_NVCC.is_file():
+        yield SYSTEM_NVCC
 
 
 def nvcc_version(nvcc: Path) -> str:

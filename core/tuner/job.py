@@ -371,6 +371,8 @@ class TuningJob:
         if not force and time.monotonic() - self._last_progress < _PROGRESS_S:
             return
         self._last_progress = time.monotonic()
+        while self._measurer.notes:
+            self._tell(Note("info", self._measurer.notes.pop(0)))
         to_screen, to_finish = self._left()
         measured = sum(len(t.measured) for t in self._tasks)
         failed = sum(len(t.failed) for t in self._tasks)

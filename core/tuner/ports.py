@@ -40,7 +40,12 @@ class KernelBuilder(Protocol):
 
 
 class Measurer(Protocol):
-    """Runs candidates on one GPU. A crash or a hang of a candidate becomes its Failure, never an exception."""
+    """Runs candidates on one GPU. A crash or a hang of a candidate becomes its Failure, never an exception.
+
+    `notes` gathers lines for the user (a vendor library that is absent); the job takes them out and tells them.
+    """
+
+    notes: list[str]
 
     def identity(self) -> GpuIdentity:
         """Raises DeviceError when there is no usable GPU."""

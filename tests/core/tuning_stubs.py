@@ -166,6 +166,7 @@ class SimulatedMeasurer:
     delay_s: float = 0.0
     screened: list[tuple[str, str]] = field(default_factory=list)
     finals: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     on_screen: Callable[[], None] = lambda: None
     closed: bool = False
 

@@ -1,0 +1,169 @@
+"""`tune`: run the tuning job and print the table of regions: best template, vendor, speed-up."""
+
+import argparse
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from core.cli import Reporter
+from core.errors import Cancelled, RecordError
+
+if TYPE_CHECKING:
+    from core.session import Session
+    from core.tuner.events import Event, Listener, WorkloadFinished
+
+_DTYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}
+
+
+class Job(Protocol):
+    """What TuningJob and ReplayJob share."""
+
+    @property
+    def cancelled(self) -> bool: ...
+    def cancel(self) -> None: ...
+    def run(self, listener: "Listener") -> "dict[str, WorkloadFinished]": ...
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file, or the name of a built-in sample")
+    parser.add_argument("--gpu", default="auto", metavar="NAME", help="auto (default), or a GPU's name for --replay")
+    parser.add_argument("--batch", type=_positive_int, metavar="N", help="batch size (default: the model's own)")
+    parser.add_argument("--dtype", choices=_DTYPES, default="fp16", help="what the kernels compute in (default: fp16)")
+    parser.add_argument("--plan", metavar="FILE", help="take the regions of this plan file instead of planning")
+    parser.add_argument("--budget", type=_positive, metavar="MIN", help="minutes the job may take (default: no limit)")
+    parser.add_argument("--replay", action="store_true", help="play the records of --gpu; nothing is measured")
+    parser.add_argument(
+        "--speed", type=_not_negative, default=0.0, metavar="X", help="pace of --replay (default: 0, at once)"
+    )
+    parser.add_argument("--runtime", default="cuda-bindings", metavar="NAME", help="cuda-bindings (default) or pycuda")
+    parser.add_argument(
+        "--jobs", type=_positive_int, metavar="N", help="compilers side by side (default: by cores and memory)"
+    )
+    parser.add_argument("--limit", type=_positive_int, metavar="N", help="kernels tried for a workload (default: 16)")
+    parser.add_argument("--no-vendor", action="store_true", help="leave cuBLASLt and cuDNN out")
+    parser.add_argument("--retune", action="store_true", help="measure anew what the records hold already")
+    parser.add_argument("--record-run", metavar="FILE", help="keep the run's events in FILE (.jsonl.gz) for `replay`")
+
+
+def run(args: argparse.Namespace, reporter: Reporter) -> int:
+    from core.session import open_model
+    from templates.types import DType
+
+    session = open_model(args.model, args.batch, DType(_DTYPES[args.dtype]), args.plan)
+    if not session.plan.workloads:
+        reporter.log(f"{session.name} has no region that is tuned")
+    return _replay(args, reporter, session) if args.replay else _tune(args, reporter, session)
+
+
+def _tune(args: argparse.Namespace, reporter: Reporter, session: "Session") -> int:
+    from core.search.rank import DEFAULT_LIMIT
+    from core.tuner.job import Options
+    from core.tuner.local import local_job
+
+    options = Options(args.budget, args.limit or DEFAULT_LIMIT, not args.no_vendor, args.retune)
+    with local_job(session.plan, options, args.gpu, args.runtime, args.jobs) as job:
+        return show(job, reporter, session, job.identity.gpu.name, True, args.record_run)
+
+
+def _replay(args: argparse.Namespace, reporter: Reporter, session: "Session") -> int:
+    from core.device import resolve_gpu
+    from core.records.store import Records
+    from core.tuner.replay import ReplayJob, events_from_records
+
+    gpu = resolve_gpu(args.gpu).name
+    records = Records()
+    try:
+        job = ReplayJob(events_from_records(session.plan, records, gpu), args.speed)
+        return show(job, reporter, session, gpu, False, args.record_run)
+    finally:
+        records.close()
+
+
+def show(
+    job: Job, reporter: Reporter, session: "Session", gpu: str, measured: bool, record_run: str | None = None
+) -> int:
+    """Runs a job with its progress on stderr, prints the result, and returns the exit status."""
+    from core.cli.tuning_view import TuningView, result_json, result_text
+    from core.tuner.runfile import RunWriter
+
+    started = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        view = stack.enter_context(TuningView(reporter))
+        listeners: list[Listener] = [view]
+        if record_run:
+            listeners.append(stack.enter_context(RunWriter(Path(record_run))))
+
+        def tell(event: "Event") -> None:
+            for listener in listeners:
+                listener(event)
+
+        results = run_interruptibly(job, tell)
+    data = result_json(session.plan, gpu, results, time.monotonic() - started, measured)
+    reporter.result(data, lambda: result_text(data))
+    if job.cancelled:
+        raise Cancelled("stopped; what was measured is kept, the same command goes on from there")
+    return _status(data)
+
+
+def _status(data: dict[str, Any]) -> int:
+    lost = [r for r in data["regions"] if r["best"] is None]
+    if lost:
+        raise RecordError(
+            f"{len(lost)} of {len(data['regions'])} regions have no kernel that works, the first is {lost[0]['id']} "
+            f"({lost[0]['workload']})",
+            "`main.py records show` tells why each candidate failed; with --budget, run the same command again",
+        )
+    return 0
+
+
+def run_interruptibly(job: Job, listener: "Listener") -> "dict[str, WorkloadFinished]":
+    """Runs a job on a thread, so that Ctrl-C and SIGTERM end it in good order instead of in the middle of a step."""
+    with ThreadPoolExecutor(1, thread_name_prefix="job") as pool, _terminated_as_interrupt():
+        future = pool.submit(job.run, listener)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            job.cancel()
+            return future.result()
+        finally:
+            if not future.done():
+                job.cancel()
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupt() -> Iterator[None]:
+    def interrupt(signum: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _positive_int(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    value = _not_negative(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 up")
+    return value

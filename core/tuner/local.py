@@ -1,0 +1,64 @@
+"""A tuning job on this machine's GPU, put together from the real parts: for the command line, export and the window."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from core.build.builder import Builder
+from core.build.toolchain import Toolchain, find_toolchain
+from core.device import GpuIdentity, resolve_gpu
+from core.errors import DeviceError
+from core.fusion.plan import FusionPlan
+from core.records.rows import Identity
+from core.records.store import Records
+from core.tuner.job import Options, TuningJob
+from templates.workload import Workload
+
+
+def record_identity(gpu: GpuIdentity, toolchain: Toolchain) -> Identity:
+    """What this machine's measurements are recorded under."""
+    return Identity(gpu, toolchain.nvcc_version, toolchain.cutlass_version)
+
+
+def gpu_here(name: str = "auto") -> GpuIdentity:
+    """The GPU of this machine, which must be the one that is named. Raises DeviceError."""
+    here = resolve_gpu("auto")
+    if name.strip().lower() != "auto" and resolve_gpu(name).name != here.name:
+        raise DeviceError(
+            f"the GPU here is {here.name}, not {name}", f"leave --gpu out, or add --replay for the records of {name}"
+        )
+    return here
+
+
+@contextmanager
+def local_job(
+    work: FusionPlan | Sequence[Workload],
+    options: Options | None = None,
+    gpu: str = "auto",
+    runtime: str = "cuda-bindings",
+    jobs: int | None = None,
+    cache: Path | None = None,
+) -> Iterator[TuningJob]:
+    """A job over nvcc, this machine's GPU and the user's records; its compilers and processes end with the context.
+
+    Args:
+        gpu: "auto", or a name that this machine's GPU must have.
+        runtime: how the GPU is driven, see core.measure.process.
+        jobs: compilers side by side; as many as cores and memory allow if not given.
+        cache: folder of compiled kernels and records; the user's own if not given.
+
+    Raises:
+        DeviceError, ToolchainError, RecordError: a part is missing; the line says which, and what to do.
+    """
+    from core.measure.process import ProcessMeasurer
+
+    device = gpu_here(gpu)
+    toolchain = find_toolchain()
+    with ExitStack() as stack:
+        records = Records(cache / "records.sqlite" if cache else None)
+        stack.callback(records.close)
+        builder = Builder(toolchain, device.spec, cache, jobs)
+        stack.callback(builder.close)
+        measurer = ProcessMeasurer(runtime=runtime)
+        stack.callback(measurer.close)
+        yield TuningJob(work, record_identity(device, toolchain), builder, measurer, records, options)

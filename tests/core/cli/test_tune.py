@@ -1,0 +1,141 @@
+import contextlib
+import json
+import os
+import signal
+import threading
+
+import pytest
+
+from core import cli
+from core.fusion.plan import FusionPlan, Kind, Region
+from core.records.rows import Identity
+from core.records.store import Records
+from core.session import Session
+from core.tuner.job import Options, TuningJob
+from tests.core.tuning_stubs import SimulatedBuilder, SimulatedMeasurer, StubFamily, gemm, gpu_identity
+
+FAMILY = StubFamily(tiles=(16, 32, 64, 128))
+BAD = StubFamily(tiles=(13, 999))
+IDENTITY = Identity(gpu_identity(), "13.0.88", "4.2.0")
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    """The verb with a simulated GPU: its options reach `made`."""
+    regions = tuple(
+        Region(f"fc{i}", Kind.GEMM, (f"fc{i}",), ("a",), ("b",), "", workload=gemm(m=m))
+        for i, m in enumerate((64, 1024, 64))
+    )
+    monkeypatch.setenv("BOLT_CACHE", str(tmp_path / "cache"))
+    plan = FusionPlan("toy", (*regions, Region("pool", Kind.POOL, ("p",), ("b",), ("c",), "")))
+    monkeypatch.setattr("core.session.open_model", lambda *a: Session(None, plan, "toy", "toy", None, "f16"))
+    bench = Bench()
+
+    @contextlib.contextmanager
+    def local_job(work, options, gpu, runtime, jobs):
+        bench.asked = (options, gpu, runtime, jobs)
+        records = Records(shipped=[], families={"stub": bench.family})
+        bench.measurer = SimulatedMeasurer(delay_s=bench.delay_s)
+        bench.measurer.on_screen = bench.on_screen
+        yield TuningJob(work, IDENTITY, SimulatedBuilder(), bench.measurer, records, options, {"stub": bench.family})
+
+    monkeypatch.setattr("core.tuner.local.local_job", local_job)
+    monkeypatch.setattr("templates.families", lambda: {"stub": bench.family})
+    monkeypatch.setattr("core.records.store.all_families", lambda: {"stub": bench.family})
+    return bench
+
+
+class Bench:
+    family = FAMILY
+    delay_s = 0.0
+    asked = None
+
+    def on_screen(self) -> None:
+        return
+
+
+def test_json_is_what_other_programs_rely_on(bench, capsys):
+    assert cli.run(["tune", "toy", "--json"]) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert set(out) == {"model", "gpu", "regions", "seconds", "measured"}
+    assert (out["model"], out["gpu"], out["measured"]) == ("toy", "NVIDIA H200", True)
+    assert [r["id"] for r in out["regions"]] == ["fc0", "fc1", "fc2"]
+    first, _, third = out["regions"]
+    assert set(first) == {"id", "kind", "workload", "best", "vendor", "speedup", "candidates", "failed"}
+    assert first["best"]["family"] == "stub" and first["workload"] == gemm(m=64).key
+    assert first["vendor"] == {"library": "cublasLt 13.0.2", "us": 12.0}
+    assert first["speedup"] == pytest.approx(12.0 / first["best"]["us"])
+    assert first["best"] == third["best"] and first["candidates"] > 4
+
+
+def test_text_goes_to_stdout_and_progress_to_stderr(bench, capsys):
+    assert cli.run(["tune", "toy"]) == 0
+    told = capsys.readouterr()
+    assert "fc1" in told.out and "cublasLt" in told.out and "speed-up" in told.out
+    assert "2 workloads in 3 regions" in told.err
+    assert cli.run(["tune", "toy", "-q"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_options_reach_the_job(bench, capsys):
+    line = "tune toy --gpu h200 --budget 2.5 --jobs 3 --limit 5 --retune --no-vendor --runtime pycuda -q"
+    assert cli.run(line.split()) == 0
+    assert bench.asked == (Options(2.5, 5, False, True), "h200", "pycuda", 3)
+
+
+@pytest.mark.parametrize("option", ["--budget 0", "--budget x", "--jobs 0", "--limit -1", "--speed -1", "--dtype fp8"])
+def test_bad_usage_is_status_2(bench, option, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.run(["tune", "toy", *option.split()])
+    assert stop.value.code == 2
+
+
+def test_a_region_without_a_kernel_is_status_1_and_one_line(bench, capsys):
+    bench.family = BAD
+    assert cli.run(["tune", "toy", "--json", "-q"]) == 1
+    told = capsys.readouterr()
+    assert json.loads(told.out)["regions"][0]["best"] is None
+    assert told.err.count("\n") == 1 and "no kernel that works" in told.err
+
+
+def test_replay_plays_the_records_and_says_that_nothing_was_measured(bench, capsys):
+    assert cli.run(["tune", "toy", "--json", "-q"]) == 0
+    tuned = json.loads(capsys.readouterr().out)
+    assert cli.run(["tune", "toy", "--json", "--replay", "--gpu", "h200"]) == 0
+    told = capsys.readouterr()
+    replayed = json.loads(told.out)
+    assert not replayed["measured"] and replayed["regions"] == tuned["regions"]
+    assert "nothing is measured" in told.err
+    assert cli.run(["tune", "toy", "--replay", "--gpu", "t4"]) == 1
+    assert "have no record for Tesla T4" in capsys.readouterr().err
+
+
+def test_a_kept_run_can_be_replayed(bench, tmp_path, capsys):
+    run = tmp_path / "run.jsonl.gz"
+    assert cli.run(["tune", "toy", "--json", "-q", "--record-run", str(run)]) == 0
+    tuned = json.loads(capsys.readouterr().out)
+    assert cli.run(["replay", str(run), "--json"]) == 0
+    told = capsys.readouterr()
+    out = json.loads(told.out)
+    assert out["model"] == "toy" and not out["measured"] and "nothing is measured" in told.err
+    by_key = {w["workload"]: w for w in out["workloads"]}
+    assert by_key[gemm(m=64).key]["regions"] == ["fc0", "fc2"]
+    for region in tuned["regions"]:
+        assert by_key[region["workload"]]["best"]["us"] == region["best"]["us"]
+    assert cli.run(["replay", str(tmp_path / "none")]) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_keeps_what_was_measured_and_the_same_command_goes_on(bench, capsys, number):
+    bench.delay_s = 0.02
+    bench.on_screen = lambda: (
+        threading.Timer(0, os.kill, (os.getpid(), number)).start() if len(bench.measurer.screened) == 2 else None
+    )
+    assert cli.run(["tune", "toy", "--json", "-q"]) == 130
+    told = capsys.readouterr()
+    assert json.loads(told.out)["model"] == "toy" and told.err.count("\n") == 1 and "kept" in told.err
+    before = set(bench.measurer.screened)
+    assert before
+    bench.on_screen = lambda: None
+    assert cli.run(["tune", "toy", "--json", "-q"]) == 0
+    assert not before & set(bench.measurer.screened)
