@@ -129,7 +129,7 @@ def _summary(session: "Session") -> str:
     missing = [r for r in plan.regions if not r.supported]
     if missing:
         lines.append(f"{len(missing)} regions have no kernel, so the model can't be exported:")
-        lines += [f"  {r.reason}" for r in missing]
+        lines += [f"  {session.graph.node(r.nodes[0]).op} {r.nodes[0]}: {r.reason}" for r in missing]
     return "\n".join(lines)
 
 

@@ -60,7 +60,7 @@ def supported_anchor(graph: Graph, node: Node, dtype: DType, native: DType) -> A
     reason = untyped(graph, node) or refusal(graph, node)
     anchor = reason or anchor_of(graph, node, dtype, native)
     if isinstance(anchor, str):
-        return Draft(Kind.OTHER, (node.name,), f"{node.name}: {anchor}", supported=False)
+        return Draft(Kind.OTHER, (node.name,), anchor, supported=False)
     return anchor
 
 
@@ -92,7 +92,7 @@ def single_draft(graph: Graph, node: Node, reason: str) -> Draft:
     """A region of one node that is no anchor; unsupported with the exporter's reason where it has no kernel."""
     refused = untyped(graph, node) or refusal(graph, node)
     kind = kind_of(node.op)
-    return Draft(kind, (node.name,), f"{node.name}: {refused}" if refused else reason, supported=not refused)
+    return Draft(kind, (node.name,), refused or reason, supported=not refused)
 
 
 def pointwise_draft(nodes: Sequence[Node]) -> Draft:

@@ -50,10 +50,11 @@ def shape_text(shape: Sequence[int]) -> str:
 
 def untyped(graph: Graph, node: Node) -> str | None:
     """Why the node can't be compiled: a tensor it reads or makes has no type before the model runs; else None."""
-    for tensor in (*node.inputs, *node.outputs):
+    for tensor in node.inputs:
         if tensor and tensor not in graph.types:
-            return graph.untyped.get(tensor, f"the type of {tensor} is not known")
-    return None
+            return f"its input {tensor} has no type before the model runs"
+    unknown = next((t for t in node.outputs if t and t not in graph.types), None)
+    return None if unknown is None else graph.untyped.get(unknown, f"the type of {unknown} is not known")
 
 
 def leaves_graph(graph: Graph, tensor: str) -> bool:
