@@ -1,9 +1,13 @@
 """Which nodes share a kernel, and the words said about the others."""
 
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from core.fusion.plan import FusionPlan, Kind
 from core.fusion.planner import plan
+from core.fusion.prepare import prepare
+from core.importer.load import load_graph
 from templates.workload import ConvWorkload, GemmWorkload
 from tests.core.fusion.graphs import Net, weight
 
@@ -104,3 +108,22 @@ def test_same_graph_gives_the_same_plan() -> None:
     graph = net.graph(net.op("Relu", net.op("Add", net.conv(y, 64, 64), y)))
     assert plan(graph) == plan(graph)
     assert [r.id for r in plan(graph).regions] == ["r0", "r1"]
+
+
+def test_nodes_whose_types_nobody_knows_are_regions_without_a_kernel() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="before"),
+        helper.make_node("Mystery", ["a"], ["b"], name="mystery", domain="com.example"),
+        helper.make_node("MatMul", ["b", "w"], ["c"], name="after"),
+        helper.make_node("Relu", ["c"], ["y"], name="last"),
+    ]
+    values = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [8, 8]) for n in "xy"]
+    made = helper.make_graph(nodes, "g", values[:1], values[1:], [numpy_helper.from_array(weight(8, 8), "w")])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.example", 1)]
+    model = helper.make_model(made, opset_imports=opsets, ir_version=10)
+    found = plan(prepare(load_graph(model.SerializeToString())))
+    assert [(r.nodes[0], r.supported) for r in found.regions] == [
+        ("before", True), ("mystery", False), ("after", False), ("last", False),
+    ]  # fmt: skip
+    assert found.regions[2].reason == "its input b has no type before the model runs"
+    assert "com.example.Mystery" in refusal(found, "mystery")
