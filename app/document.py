@@ -1,5 +1,6 @@
 """One open model: its graph, plan, selection and run. Panels listen to its signals and read; only it changes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
@@ -78,6 +79,10 @@ class Document(QObject):
     def workload_run(self, region: Region) -> WorkloadRun | None:
         """What the run knows of the region's workload, by the workload itself: it survives an edited plan."""
         return self.run.workloads.get(region.workload.key) if region.workload else None
+
+    def current_session(self) -> Session:
+        """The session with the plan as it stands now."""
+        return replace(self.session, plan=self.plan)
 
     def start_run(self, replayed: bool) -> None:
         self.run = Run(replayed)

@@ -7,8 +7,18 @@ from pathlib import Path
 from app.graph.model import graph_model
 from app.graph.placement import Placement, place
 from core.errors import ModelError
+from core.importer.samples import sample_names
 from core.session import Session, open_model
 from templates.types import DType
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which model, and how. `batch` None is the model's own."""
+
+    source: str
+    batch: int | None
+    dtype: DType
 
 
 @dataclass(frozen=True)
@@ -17,13 +27,14 @@ class Opened:
     placement: Placement
 
 
-def load(
-    source: str, batch: int | None, dtype: DType, plan: str | None, aspect: float, check: Callable[[], None]
-) -> Opened:
-    """Raises ModelError or PlanError with the file's name, and what `check` raises."""
-    if not Path(source).exists() and ("/" in source or "." in source):
-        raise ModelError(f"there is no file {source}", "open another file, or name a built-in sample such as resnet18")
-    session = open_model(source, batch, dtype, plan)
+def load(request: Request, aspect: float, check: Callable[[], None]) -> Opened:
+    """`aspect` is the canvas's width over height. Raises ModelError or PlanError, and what `check` raises."""
+    source = request.source
+    if source not in sample_names() and not Path(source).is_file():
+        raise ModelError(
+            f"there is no model {source}", f"open an ONNX file, or a built-in sample: {', '.join(sample_names())}"
+        )
+    session = open_model(source, request.batch, request.dtype)
     check()
     model = graph_model(session.graph)
     return Opened(session, place(model.widths, model.edges, aspect, check=check))

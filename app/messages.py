@@ -1,8 +1,10 @@
 """The line under the toolbar that tells what went wrong and what to do; it can be copied and closed."""
 
+from collections.abc import Callable
+
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QToolButton, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QWidget
 
 from app.theme import Theme, icon, pixmap
 from core.errors import BoltError
@@ -22,6 +24,8 @@ class MessageBar(QFrame):
         self.text = QLabel(wordWrap=True)
         self.text.setTextFormat(Qt.TextFormat.PlainText)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.act = QPushButton()
+        self.act.hide()
         self.copy = QToolButton()
         self.copy.setToolTip("Copy the message")
         self.copy.setAccessibleName("Copy the message")
@@ -33,10 +37,13 @@ class MessageBar(QFrame):
         layout.setSpacing(10)
         layout.addWidget(self.sign)
         layout.addWidget(self.text, 1)
+        layout.addWidget(self.act)
         layout.addWidget(self.copy)
         layout.addWidget(self.close_button)
         self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.text.text()))
         self.close_button.clicked.connect(self.hide)
+        self._action: Callable[[], None] | None = None
+        self.act.clicked.connect(self._do)
         self.set_theme(theme)
         self.hide()
 
@@ -45,8 +52,12 @@ class MessageBar(QFrame):
         remedy = error.remedy[:1].upper() + error.remedy[1:]
         self.show_text("error", f"{sentence}.\n{remedy}." if remedy else f"{sentence}.")
 
-    def show_text(self, level: str, text: str) -> None:
+    def show_text(self, level: str, text: str, offer: str = "", action: Callable[[], None] | None = None) -> None:
+        """A message, with a button that does `action` if there is one."""
         self.level = level
+        self._action = action
+        self.act.setText(offer)
+        self.act.setVisible(action is not None)
         self.setProperty("level", level)
         self.style().unpolish(self)
         self.style().polish(self)
@@ -54,6 +65,12 @@ class MessageBar(QFrame):
         self.text.setAccessibleName(f"{level}: {text}")
         self._draw_icons()
         self.show()
+
+    def _do(self) -> None:
+        action = self._action
+        self.hide()
+        if action is not None:
+            action()
 
     def set_theme(self, theme: Theme) -> None:
         self.theme = theme

@@ -26,7 +26,8 @@ _FAMILIES = {
     "pool": {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool"},
     "shape": {
         "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Concat", "Split", "Slice", "Gather", "Expand",
-        "Pad", "Tile", "Shape", "Identity", "Resize", "Upsample", "DepthToSpace", "SpaceToDepth", "GatherElements", "GatherND",
+        "Pad", "Tile", "Shape", "Identity", "Resize", "Upsample", "DepthToSpace", "SpaceToDepth", "GatherElements",
+        "GatherND",
     },
     "reduction": {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2", "ArgMax", "ArgMin"},
 }  # fmt: skip

@@ -92,6 +92,9 @@ class GraphView(QGraphicsView):
         self.centerOn(target.center())
         self._fitted = area is None
 
+    def fit_all(self) -> None:
+        self.fit()
+
     def reveal(self, boxes: "tuple[int, ...] | list[int]") -> None:
         """Bring boxes into view at a readable size."""
         if self.item is None or not boxes:
@@ -189,7 +192,7 @@ class GraphView(QGraphicsView):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         keys: dict[int, Callable[[], None]] = {
-            Qt.Key.Key_F: self.fit,
+            Qt.Key.Key_F: self.fit_all,
             Qt.Key.Key_Escape: self._escape,
             Qt.Key.Key_Return: self.opened.emit,
             Qt.Key.Key_Plus: lambda: self.zoom_at(QPointF(self.viewport().rect().center()), STEP),

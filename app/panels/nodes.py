@@ -95,6 +95,9 @@ class NodesPanel(QWidget):
             document.selection_changed.connect(self._sync)
             document.plan_changed.connect(lambda: self.model.set_filter(self.filter.text()))
 
+    def set_theme(self, theme: Theme) -> None:
+        self.table.viewport().update()
+
     def _refilter(self, text: str) -> None:
         self._syncing = True
         self.model.set_filter(text)

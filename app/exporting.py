@@ -1,0 +1,115 @@
+"""The export dialog, and the call of the core's exporter behind it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QDialog,
+    QDialogButtonBox,
+    QFileDialog,
+    QFormLayout,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from core.errors import ExportError
+from core.session import Session
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """What the user asked for. `gpu` is a short or driver's name."""
+
+    folder: Path
+    name: str
+    gpu: str
+    allow_vendor: bool
+
+
+Report = Callable[[str, float | None], None]  # what is done now, and how far (0 to 1) if known
+Exporter = Callable[[Session, ExportRequest, Report, Callable[[], None]], str]  # returns one line on the result
+
+
+def core_export(session: Session, request: ExportRequest, report: Report, check: Callable[[], None]) -> str:
+    """The core's exporter."""
+    raise ExportError("this build has no exporter", "use the command line")
+
+
+def valid_name(name: str) -> bool:
+    """Whether a library can be called so: lib<name>.so and a C identifier."""
+    return name.isidentifier() and name.isascii()
+
+
+class ExportDialog(QDialog):
+    """Where to, under what name, for which GPU. `request` once accepted."""
+
+    def __init__(self, name: str, gpu: str, note: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Export the library")
+        self.setMinimumWidth(520)
+        clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+        self.name = QLineEdit(clean if valid_name(clean) else f"m{clean}")
+        self.folder = QLineEdit(str(Path.cwd() / "out" / self.name.text()))
+        browse = QPushButton("Browse")
+        browse.clicked.connect(self._browse)
+        row = QHBoxLayout()
+        row.addWidget(self.folder, 1)
+        row.addWidget(browse)
+        self.gpu = QLabel(gpu)
+        self.vendor = QCheckBox("Allow the vendor's kernels where they were faster")
+        self.warning = QLabel(wordWrap=True)
+        note_label = QLabel(note, wordWrap=True)
+        form = QFormLayout()
+        form.setVerticalSpacing(10)
+        form.addRow("Name", self.name)
+        form.addRow("Folder", row)
+        form.addRow("For GPU", self.gpu)
+        form.addRow("", self.vendor)
+        form.addRow("", note_label)
+        form.addRow("", self.warning)
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Cancel)
+        self.go = buttons.addButton("Export", QDialogButtonBox.ButtonRole.AcceptRole)
+        self.go.setDefault(True)
+        buttons.accepted.connect(self.accept)
+        buttons.rejected.connect(self.reject)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(20, 20, 20, 16)
+        layout.setSpacing(16)
+        layout.addLayout(form)
+        layout.addWidget(buttons)
+        self.name.textChanged.connect(self._check)
+        self.folder.textChanged.connect(self._check)
+        self._check()
+
+    @property
+    def request(self) -> ExportRequest:
+        folder = Path(self.folder.text().strip()).expanduser()
+        return ExportRequest(folder, self.name.text().strip(), self.gpu.text(), self.vendor.isChecked())
+
+    def _browse(self) -> None:
+        chosen = QFileDialog.getExistingDirectory(self, "Folder for the library", self.folder.text())
+        if chosen:
+            self.folder.setText(chosen)
+
+    def _check(self) -> None:
+        request = self.request
+        if not valid_name(request.name):
+            problem = "The name must be a C identifier: letters, digits and underscores, not starting with a digit."
+        elif not self.folder.text().strip():
+            problem = "Choose a folder."
+        elif request.folder.is_file():
+            problem = f"{request.folder} is a file, not a folder."
+        elif request.folder.is_dir() and any(request.folder.iterdir()):
+            problem = "The folder is not empty; files of an earlier export in it are replaced."
+        else:
+            problem = ""
+        self.warning.setText(problem)
+        self.go.setEnabled(
+            valid_name(request.name) and bool(self.folder.text().strip()) and not request.folder.is_file()
+        )

@@ -1,0 +1,188 @@
+"""Tune, pause, cancel and replay: the run's actions, and what the window says of it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QFileDialog
+
+from app import tuning
+from app.bridge import EventBridge
+from app.format import seconds
+from core.errors import BoltError
+from core.tuner.events import Event
+from templates.gpu import known_gpu
+
+if TYPE_CHECKING:
+    from app.window import MainWindow
+
+
+class TuneControl(QObject):
+    """Knows which GPU is here and which is meant, and runs one job at a time on the window's document."""
+
+    def __init__(self, window: "MainWindow") -> None:
+        super().__init__(window)
+        self.window = window
+        self.here: str | None = None
+        self.bridge = EventBridge(self)
+        self.job = tuning.Tuning(self.bridge, self)
+        self.bridge.batch.connect(self._take)
+        self.job.failed.connect(window.messages.show_error)
+        self.job.ended.connect(self._ended)
+        self.job.state_changed.connect(self.enable)
+        a = window.actions_
+        a["tune"].triggered.connect(self.tune)
+        a["pause"].triggered.connect(self.job.pause)
+        a["cancel"].triggered.connect(self.cancel)
+        a["replay"].triggered.connect(self.choose_run)
+        window.background.start("looking for a GPU", lambda check: _find_gpu(), self._gpu_found, self._no_gpu)
+        window.background.start("counting records", lambda check: _count_records(), self._counted, self._not_counted)
+
+    @property
+    def running(self) -> bool:
+        return self.job.running
+
+    @property
+    def gpu(self) -> str:
+        """The GPU that is meant, by short or driver's name."""
+        return str(self.window.actions_.gpu.currentData())
+
+    @property
+    def gpu_is_here(self) -> bool:
+        return self.here is not None and self.gpu == self.here
+
+    def enable(self) -> None:
+        document, a = self.window.document, self.window.actions_
+        tunable = document is not None and bool(document.plan.workloads)
+        a["tune"].setEnabled(tunable and not self.running)
+        a["replay"].setEnabled(not self.running)
+        a["pause"].setEnabled(self.running)
+        a["pause"].setChecked(self.job.paused)
+        a["pause"].setText("Resume" if self.job.paused else "Pause")
+        a["cancel"].setEnabled(self.running)
+        for box in (a.gpu, a.batch, a.dtype):
+            box.setEnabled(not self.running)
+        if document is not None:
+            self.window.status.show_run(document.run, self.job.paused)
+
+    def tune(self) -> None:
+        """Measure here; without that GPU, offer what was recorded on one."""
+        document = self.window.document
+        if document is None or self.running:
+            return
+        if self.gpu_is_here:
+            self._start(tuning.live(document.plan), replayed=False)
+            return
+        known = known_gpu(self.gpu)
+        name = known.name if known else self.gpu
+        self.window.messages.show_text(
+            "info",
+            f"There is no {name} in this machine, so nothing can be measured here. "
+            "What was recorded on one can be replayed; every number then says so.",
+            "Replay",
+            self.replay,
+        )
+
+    def replay(self) -> None:
+        """Play the shipped run or the records of the chosen GPU for the open model."""
+        document = self.window.document
+        if document is not None and not self.running:
+            self._start(tuning.best_replay(document.plan, self.gpu), replayed=True)
+
+    def choose_run(self) -> None:
+        from core.tuner.runfile import RUNS
+
+        folder = str(RUNS) if RUNS.is_dir() else ""
+        chosen, _ = QFileDialog.getOpenFileName(self.window, "Replay a run", folder, "Recorded runs (*.jsonl.gz)")
+        if chosen:
+            self.replay_file(Path(chosen))
+
+    def replay_file(self, path: Path) -> None:
+        if self.window.document is None:
+            self.window.messages.show_text("info", "Open the model of the run first, then replay it.")
+        elif not self.running:
+            self._start(tuning.replay_file(path), replayed=True)
+
+    def start(self, source: tuning.Source, replayed: bool) -> None:
+        """Run another source: tests bring their own."""
+        self._start(source, replayed)
+
+    def _start(self, source: tuning.Source, replayed: bool) -> None:
+        assert self.window.document is not None
+        self.window.messages.hide()
+        self.window.document.start_run(replayed)
+        self.job.start(source)
+
+    def cancel(self) -> None:
+        self.job.cancel()
+        self.window.status.job.setText("stopping; what was measured is kept")
+
+    def _take(self, events: "list[Event]") -> None:
+        document = self.window.document
+        if document is None:
+            return
+        document.apply(events)
+        self.window.status.show_run(document.run, self.job.paused)
+
+    def _ended(self) -> None:
+        document = self.window.document
+        if document is not None:
+            self._tell_result()
+        self.window.job_ended()
+
+    def _tell_result(self) -> None:
+        document = self.window.document
+        assert document is not None
+        run = document.run
+        self.window.status.show_run(run, False)
+        if run.result is None or run.result.error:
+            return
+        if run.workloads and not set(run.workloads) & set(document.plan.workloads):
+            self.window.messages.show_text(
+                "warning",
+                f"The run is of {run.model} at another batch, type or plan: the open model has none of its workloads.",
+            )
+            return
+        faster = [w.speedup for w in run.workloads.values() if w.speedup is not None]
+        better = sum(s >= 1 for s in faster)
+        against = f" {better} of {len(faster)} are at least as fast as the vendor." if faster else ""
+        verb = "Stopped" if run.result.cancelled else "Replayed" if run.replayed else "Tuned"
+        done = sum(1 for w in run.workloads.values() if w.best)
+        took = f" in {seconds(run.result.seconds)}" if not run.replayed else f", recorded on {run.gpu}"
+        self.window.messages.show_text("done", f"{verb} {done} of {len(run.workloads)} workloads{took}.{against}")
+
+    def _gpu_found(self, name: str) -> None:
+        self.here = name
+        self.window.actions_.set_gpus(name)
+        self.window.status.show_gpu(name.removeprefix("NVIDIA "))
+        self.enable()
+
+    def _no_gpu(self, error: BoltError) -> None:
+        self.window.status.show_gpu("no GPU here")
+        self.window.status.gpu.setToolTip(str(error))
+
+    def _counted(self, text: str) -> None:
+        self.window.status.show_records(text)
+
+    def _not_counted(self, error: BoltError) -> None:
+        self.window.status.show_records("records: not readable")
+        self.window.status.records.setToolTip(str(error))
+
+    def close(self) -> None:
+        self.job.close()
+
+
+def _find_gpu() -> str:
+    from core.device import detect_gpu
+
+    return detect_gpu().name
+
+
+def _count_records() -> str:
+    from core.records.store import Records
+
+    records = Records()
+    try:
+        return f"records: {len(records.all()):,}"
+    finally:
+        records.close()

@@ -1,0 +1,196 @@
+"""Runs a tuning job, live or replayed, in a plain thread; its events go to the bridge."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from PySide6.QtCore import QObject, Qt, Signal, Slot
+
+from app.bridge import EventBridge
+from core.errors import BoltError, RecordError
+from core.fusion.plan import FusionPlan
+from core.tuner.events import JobFinished, JobStarted, Listener
+
+REPLAY_SPEED = 8.0
+FROM_RECORDS_SPEED = 1.0
+
+
+class Job(Protocol):
+    """What the tuner's live and replayed jobs share."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def cancel(self) -> None: ...
+    def run(self, listener: Listener) -> object: ...
+
+
+Source = Callable[[], AbstractContextManager[Job]]
+
+
+class Tuning(QObject):
+    """One job at a time. `failed` comes in the GUI thread when the job could not start or broke off."""
+
+    failed = Signal(object)  # BoltError
+    ended = Signal()
+    state_changed = Signal()
+    _error = Signal(object)
+
+    def __init__(self, bridge: EventBridge, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.bridge = bridge
+        self.paused = False
+        self._job: Job | None = None
+        self._thread: threading.Thread | None = None
+        self._cancelled = threading.Event()
+        self._lock = threading.Lock()
+        self._error.connect(self.failed, Qt.ConnectionType.QueuedConnection)
+        bridge.drained.connect(self._drained)
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None
+
+    def start(self, source: Source) -> None:
+        """Run the job that `source` opens; it is opened and closed in the job's thread."""
+        assert not self.running, "one job at a time"
+        self._cancelled.clear()
+        self.paused = False
+        self.bridge.start()
+        self._thread = threading.Thread(target=self._work, args=(source,), name="bolt tuning", daemon=True)
+        self._thread.start()
+        self.state_changed.emit()
+
+    def _work(self, source: Source) -> None:
+        finished = threading.Event()
+
+        def post(event: object) -> None:
+            if isinstance(event, JobFinished):
+                finished.set()
+            self.bridge.post(event)  # type: ignore[arg-type]
+
+        error: BoltError | None = None
+        try:
+            with source() as job:
+                with self._lock:
+                    self._job = job
+                if self._cancelled.is_set():
+                    job.cancel()
+                job.run(post)
+        except BoltError as caught:
+            error = caught
+        except Exception as caught:  # noqa: BLE001 the thread's last line: a defect must reach the user, not vanish
+            error = BoltError(f"tuning broke off: {type(caught).__name__}: {caught}", "please report this defect")
+        finally:
+            with self._lock:
+                self._job = None
+        if error is not None:
+            self._error.emit(error)
+        if not finished.is_set():
+            self.bridge.post(JobFinished(0.0, self._cancelled.is_set(), str(error) if error else ""))
+
+    @Slot()
+    def _drained(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.paused = False
+        self.ended.emit()
+        self.state_changed.emit()
+
+    def pause(self, wanted: bool) -> None:
+        with self._lock:
+            if self._job is not None:
+                (self._job.pause if wanted else self._job.resume)()
+                self.paused = wanted
+        self.state_changed.emit()
+
+    def cancel(self) -> None:
+        """Stop soon; what was measured is kept. The end comes as an event."""
+        self._cancelled.set()
+        with self._lock:
+            if self._job is not None:
+                self._job.cancel()
+
+    def close(self) -> None:
+        """Stop and wait."""
+        self.cancel()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.bridge.stop()
+
+
+def live(plan: FusionPlan, budget_minutes: float | None = None) -> Source:
+    """Tune on this machine's GPU. Opening it raises DeviceError, ToolchainError or RecordError."""
+
+    def opened() -> AbstractContextManager[Job]:
+        from core.tuner.job import Options
+        from core.tuner.local import local_job
+
+        return local_job(plan, Options(budget_minutes))
+
+    return opened
+
+
+def replay_file(path: Path, speed: float = REPLAY_SPEED) -> Source:
+    """Play a recorded run. Opening it raises RecordError."""
+
+    @contextmanager
+    def opened() -> Iterator[Job]:
+        from core.tuner.replay import ReplayJob
+        from core.tuner.runfile import read_run
+
+        yield ReplayJob(read_run(path), speed)
+
+    return opened
+
+
+def replay_records(plan: FusionPlan, gpu: str, speed: float = FROM_RECORDS_SPEED) -> Source:
+    """Play what the records hold of a GPU, by short or driver's name. Opening it raises RecordError or DeviceError."""
+
+    @contextmanager
+    def opened() -> Iterator[Job]:
+        from core.device import resolve_gpu
+        from core.records.store import Records
+        from core.tuner.replay import ReplayJob, events_from_records
+
+        records = Records()
+        try:
+            events = events_from_records(plan, records, resolve_gpu(gpu).name)
+        finally:
+            records.close()
+        yield ReplayJob(events, speed)
+
+    return opened
+
+
+def best_replay(plan: FusionPlan, gpu: str) -> Source:
+    """The shipped run of these very workloads if there is one, else the records. Opening it raises RecordError."""
+
+    @contextmanager
+    def opened() -> Iterator[Job]:
+        from core.tuner.runfile import RUNS
+
+        for path in sorted(RUNS.glob("*.jsonl.gz")):
+            if _plays(path, plan, gpu):
+                with replay_file(path)() as job:
+                    yield job
+                return
+        with replay_records(plan, gpu)() as job:
+            yield job
+
+    return opened
+
+
+def _plays(path: Path, plan: FusionPlan, gpu: str) -> bool:
+    """Whether a run is of this model's workloads, all of them, on that GPU; its first event says so."""
+    from core.device import resolve_gpu
+    from core.tuner.runfile import read_run
+
+    try:
+        first = next((e.event for e in read_run(path) if isinstance(e.event, JobStarted)), None)
+    except RecordError:
+        return False  # a damaged run plays nothing; opening it by name tells the reason
+    return first is not None and first.gpu == resolve_gpu(gpu).name and set(plan.workloads) <= set(first.workloads)
