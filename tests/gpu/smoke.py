@@ -50,7 +50,7 @@ def built(family: str, key: str, stem: str = "") -> Any:
 
     workload, gpu, chosen = parse_workload(key), identity().spec, families()[family]
     legal = [k for k in chosen.kernels(workload, gpu) if stem in k.stem and chosen.illegal(k, workload, gpu) is None]
-    candidates = [Candidate(k, chosen.launches(k, workload, gpu)[0]) for k in legal]
+    candidates = [Candidate(k, launch) for k in legal for launch in chosen.launches(k, workload, gpu)[:1]]
     best = min(candidates, key=lambda c: chosen.score(c, workload, gpu).us)
     [(_, outcome)] = Builder(find_toolchain(), gpu).build([best.kernel])
     if not hasattr(outcome, "library"):
