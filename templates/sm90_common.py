@@ -56,12 +56,13 @@ def epilogue_smem(tile_m: int, tile_n: int, cooperative: bool, epilogue: Epilogu
     """
     rows, columns = min(128 if cooperative else 64, tile_m), gcd(32, tile_n)
     subtiles = (tile_m // rows) * (tile_n // columns)
-    stages = min(subtiles, 2)
+    stages, load_stages = min(subtiles, 2), min(subtiles, 4)
     if epilogue.has_source:
-        stages = max(min(subtiles, 4), stages + 1)
-    bias = tile_n * bias_bytes if epilogue.has_bias else 0
-    load_barriers = PIPELINE_BYTES * max(min(subtiles, 4), stages if epilogue.has_source else 1)
-    return _round_up(stages * rows * columns * epilogue.output.itemsize + bias, 128) + _round_up(load_barriers, 128)
+        stages = load_stages = max(load_stages, stages + 1)
+    size = epilogue.output.itemsize
+    atom = min(1024, 8 * columns * size)  # eight rows of the swizzle; every member is rounded up to it
+    bias = tile_n * bias_bytes if epilogue.has_bias else 1
+    return _round_up(_round_up(stages * rows * columns * size + bias, atom) + load_stages * PIPELINE_BYTES, atom)
 
 
 def mainloop_stages(capacity: int, carveout: int, tile: tuple[int, int, int], itemsize: int) -> int:

@@ -19,10 +19,13 @@ class Geometry:
     """A legal layout: blocks of the whole problem, what one stage holds, how shared memory is split."""
 
     blocks: int
-    block_pixels: int  # output pixels a block stores at most
+    height: int  # output pixels a block stores at most
+    width: int
+    pitch: int  # pixels from one loaded row to the next in shared memory
     chunks: int
     channel_tiles: int
     box_bytes: int
+    stage_bytes: int
     pixel_stages: int
     weight_stages: int
     smem: int
@@ -53,7 +56,7 @@ def lay(instance: Instance, workload: ConvWorkload, variant: int) -> Geometry | 
     smem = OVERHEAD + instance.groups * _result_bytes(instance) + pixel_stages * instance.pixel_groups * stage
     blocks = w.n * -(-w.p // height) * -(-w.q // width)
     return Geometry(
-        blocks, height * width, chunks, channel_tiles, box, pixel_stages, weight_stages,
+        blocks, height, width, pitch, chunks, channel_tiles, box, stage, pixel_stages, weight_stages,
         smem + weight_stages * _weight_stage(instance),
     )  # fmt: skip
 

@@ -1,8 +1,8 @@
 """Times the Hopper kernels on shapes measured before, beside cuBLASLt and cuDNN through torch, and prints one table.
 
 Run by hand on a Hopper GPU with torch: ``python -m tests.gpu.bench_kernels_sm90 [FOLDER]``. FOLDER keeps the compiled
-libraries for the next run. Kernels are those that won before and, for each shape, the best-ranked one. CUDA-graph timed,
-inputs rotated over more than twice the L2, median of the replays; `before` are the figures of 2026-11-29 (H200).
+libraries for the next run. Kernels are those that won before and, for each shape, the best-ranked one. CUDA-graph
+timed, inputs rotated over more than twice the L2, median of the replays; `before` are the figures of 2026-11-29 (H200).
 """
 
 import ctypes

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -193,9 +194,13 @@ def test_registers_and_schedules_of_every_point():
 
 @pytest.mark.parametrize(
     ("tile", "cooperative", "epilogue", "carveout", "stages"),
-    [  # from the compiled kernels: sizeof(Epilogue::SharedStorage), Mainloop::DispatchPolicy::Stages
-        ((128, 128, 64), False, "bias+relu", 8576, 6),
-        ((256, 128, 64), True, "bias+add+relu", 33152, 4),
+    [  # sizeof(Epilogue::SharedStorage) and Mainloop::DispatchPolicy::Stages of compiled kernels
+        ((64, 16, 64), False, "bias+add+relu", 4608, 22),
+        ((128, 64, 64), False, "mul->bf16", 17408, 8),
+        ((128, 128, 64), True, "bias+add+relu->f32", 67584, 5),
+        ((256, 96, 64), True, "bias+add+relu", 33792, 4),
+        ((128, 192, 64), False, "bias+silu+mul", 17408, 5),
+        ((64, 64, 32), False, "bias+add+relu->f32", 26624, 25),
     ],
 )
 def test_shared_memory_is_counted_as_cutlass_does(tile, cooperative, epilogue, carveout, stages):
@@ -229,10 +234,44 @@ def test_a_legal_direct_geometry_covers_the_output_and_fits(instance, size, chan
     if isinstance(found, str):
         return
     assert found.smem <= H200.smem_per_block and found.smem * instance.blocks_per_sm <= H200.smem_per_sm
-    assert found.blocks * found.block_pixels >= w.n * w.p * w.q
-    assert found.block_pixels <= instance.pixels
+    assert found.blocks * found.height * found.width >= w.n * w.p * w.q
+    assert found.height * found.width <= instance.pixels
     assert found.channel_tiles * 64 * instance.channel_groups >= k
     assert found.pixel_stages >= (2 if found.chunks > 1 else 1) and found.weight_stages >= 1
+
+
+@given(
+    instance=st.sampled_from(INSTANCES),
+    size=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    taps=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    pad=st.tuples(*[st.integers(0, 4)] * 4),
+    dilation=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    variant=st.sampled_from([geometry.PATCH, geometry.ROWS]),
+)
+def test_every_tap_reads_its_pixel_from_the_loaded_box(instance, size, taps, pad, dilation, variant):
+    """One channel of the kernel's data movement: a zero-filled box, slack zeros behind it, a shift for every tap."""
+    w = ConvWorkload(1, *size, 8, 8, *taps, pad, (1, 1), dilation)
+    found = geometry.lay(instance, w, variant) if w.p > 0 and w.q > 0 else ""
+    if isinstance(found, str):
+        return
+    top, left, bottom, right = pad
+    image = np.pad(np.arange(1.0, 1 + w.h * w.w).reshape(w.h, w.w), ((top, bottom), (left, right)))
+    box_height, slack = found.box_bytes // 128 // found.pitch, (found.stage_bytes - found.box_bytes) // 128
+    beyond = np.pad(image, ((0, box_height), (0, found.pitch)))  # TMA fills zeros outside
+    filter_ = 1.0 + np.arange(w.r * w.s).reshape(w.r, w.s)
+    for y0 in range(0, w.p, found.height):
+        for x0 in range(0, w.q, found.width):
+            box = beyond[y0 : y0 + box_height, x0 : x0 + found.pitch]
+            shared = np.concatenate([box.ravel(), np.zeros(slack), np.full(instance.pixels * 8, np.nan)])
+            for y in range(min(found.height, w.p - y0)):
+                x = np.arange(min(found.width, w.q - x0))
+                got, wanted = np.zeros(len(x)), np.zeros(len(x))
+                for r in range(w.r):
+                    for s in range(w.s):
+                        down, across = r * dilation[0], s * dilation[1]
+                        got += filter_[r, s] * shared[(y + down) * found.pitch + x + across]
+                        wanted += filter_[r, s] * image[y0 + y + down, x0 + x + across]
+                assert np.array_equal(got, wanted)
 
 
 def test_direct_instances_are_those_that_were_measured():
