@@ -23,9 +23,9 @@ def micros(us: float) -> str:
 
 
 def spread(measurement: Measurement) -> str:
-    """The median with its lowest and highest sample."""
+    """The lowest and the highest sample, and how many there are."""
     low, high = measurement.spread_us
-    return f"{micros(measurement.us)}  ({figures(low)} to {figures(high)} us, {len(measurement.samples_us)} samples)"
+    return f"{figures(low)} to {figures(high)} us, {len(measurement.samples_us)} samples"
 
 
 def ratio(value: float) -> str:

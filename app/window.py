@@ -107,6 +107,7 @@ class MainWindow(QMainWindow):
             (bottom, (("Candidates", self.candidates), ("Charts", self.charts), ("Log", self.log))),
         ):
             tabs.setDocumentMode(True)
+            tabs.tabBar().setDrawBase(False)
             for title, page in pages:
                 tabs.addTab(page, title)
         self.bottom = bottom

@@ -2,7 +2,7 @@
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QComboBox, QGridLayout, QHBoxLayout, QLabel, QLineEdit, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolButton, QVBoxLayout, QWidget
 
 from app.document import Document
 from app.graph.item import STATE_TOKENS, Mode
@@ -13,7 +13,7 @@ from app.theme import Theme, icon
 
 
 class Legend(QWidget):
-    """Which meaning colour has now, and its key, of what the document holds."""
+    """A bar over the graph: which meaning colour has now, and its key, of what the document holds."""
 
     mode_changed = Signal(object)  # Mode
 
@@ -28,14 +28,16 @@ class Legend(QWidget):
         self.mode.setToolTip("What colour means in the graph")
         for mode in Mode:
             self.mode.addItem(mode.value, mode)
-        self.keys = QGridLayout()
-        self.keys.setHorizontalSpacing(8)
-        self.keys.setVerticalSpacing(3)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(8, 8, 10, 8)
+        self.keys = QHBoxLayout()
+        self.keys.setSpacing(5)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(10, 5, 10, 5)
         layout.setSpacing(8)
+        layout.addWidget(QLabel("Colour"))
         layout.addWidget(self.mode)
+        layout.addSpacing(6)
         layout.addLayout(self.keys)
+        layout.addStretch(1)
         self.mode.currentIndexChanged.connect(self._changed)
 
     def set_document(self, document: Document | None) -> None:
@@ -58,14 +60,14 @@ class Legend(QWidget):
         while item := self.keys.takeAt(0):
             if widget := item.widget():
                 widget.deleteLater()
-        for row, (color, text) in enumerate(self._entries()):
+        for color, text in self._entries():
             swatch = QLabel()
-            swatch.setFixedSize(12, 12)
+            swatch.setFixedSize(11, 11)
             swatch.setStyleSheet(f"background: {color}; border-radius: 3px; padding: 0;")
-            self.keys.addWidget(swatch, row, 0)
-            self.keys.addWidget(QLabel(text), row, 1)
+            self.keys.addWidget(swatch)
+            self.keys.addWidget(QLabel(text))
+            self.keys.addSpacing(8)
         self.setVisible(self.document is not None)
-        self.adjustSize()
 
     def _entries(self) -> list[tuple[str, str]]:
         document, t = self.document, self.theme
@@ -80,13 +82,7 @@ class Legend(QWidget):
             return [(t.hex(f"op.{f}"), f) for f in FAMILIES if f in present]
         if mode is Mode.STATE:
             return [(t.hex(token), state.value) for state, token in STATE_TOKENS.items()]
-        steps = [
-            (1.6, "1.6x and faster"),
-            (1.2, "1.2x"),
-            (1.0, "as fast as the vendor"),
-            (0.8, "0.8x"),
-            (0.6, "slower"),
-        ]
+        steps = [(1.6, "1.6x and faster"), (1.2, "1.2x"), (1.0, "equal"), (0.8, "0.8x"), (0.6, "0.6x and slower")]
         return [(t.speedup(s).name(), text) for s, text in steps] + [(t.hex("border"), "not compared")]
 
 
@@ -187,8 +183,10 @@ class Canvas(QWidget):
         self.view = GraphView(theme, self)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.view)
+        layout.setSpacing(0)
         self.legend = Legend(theme, self)
+        layout.addWidget(self.legend)
+        layout.addWidget(self.view, 1)
         self.finder = Finder(theme, self)
         self.note = QLabel("", self)
         self.note.setObjectName("note")
@@ -243,9 +241,7 @@ class Canvas(QWidget):
         self._arrange()
 
     def _arrange(self) -> None:
-        self.legend.adjustSize()
-        self.legend.move(12, 12)
         self.finder.adjustSize()
-        self.finder.move(self.width() - max(self.finder.width(), 420) - 12, 12)
+        self.finder.move(self.width() - 432, 46)
         self.finder.resize(420, self.finder.height())
         self.note.setGeometry(0, self.height() // 2 - 40, self.width(), 80)

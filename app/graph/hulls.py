@@ -8,7 +8,8 @@ from PySide6.QtGui import QPainterPath
 from app.graph.placement import Point
 
 PAD = 7.0
-BAND = 18.0  # half the least height over which two boxes are joined side by side
+NEARBY = 60.0  # boxes closer than this are joined at full width
+BAND = 5.0  # half the width of what joins boxes that are further apart
 
 
 def outline(boxes: Sequence[int], rects: Sequence[QRectF], edges: Sequence[tuple[int, int]]) -> QPainterPath:
@@ -28,7 +29,7 @@ def _band(upper: QRectF, lower: QRectF) -> QPainterPath:
     """The quadrilateral from the foot of one box to the head of another; full width where they overlap."""
     narrow = min(upper.width(), lower.width()) / 2 - 6
     apart = lower.top() - upper.bottom()
-    half = narrow + PAD if apart < 60 else min(narrow, BAND)
+    half = narrow + PAD if apart < NEARBY else min(narrow, BAND)
     a, b = upper.center().x(), lower.center().x()
     band = QPainterPath(QPointF(a - half, upper.bottom() - 8))
     band.lineTo(a + half, upper.bottom() - 8)

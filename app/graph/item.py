@@ -16,7 +16,8 @@ from app.run import State
 from app.theme import Theme, base_font
 
 FAR = 0.16  # below: coloured blocks and straight lines
-NEAR = 0.42  # from here: text, rounded boxes, curves
+NEAR = 0.42  # from here: both lines of text, rounded boxes, curves
+READABLE = 0.22  # from here to NEAR: the operator alone, in large type
 MARGIN = 60.0
 
 
@@ -54,6 +55,7 @@ class GraphItem(QGraphicsItem):
         self._edge_paths: dict[int, QPainterPath] = {}
         self._hulls: dict[int, QPainterPath] = {}
         self._texts: dict[int, tuple[str, str]] = {}
+        self._titles: dict[int, str] = {}
         left, top, right, bottom = p.bounds
         self._bounds = QRectF(left, top, right - left, bottom - top).adjusted(-MARGIN, -MARGIN, MARGIN, MARGIN)
         self.refresh()
@@ -257,8 +259,8 @@ class GraphItem(QGraphicsItem):
             painter.setPen(border)
             painter.setBrush(fill if operator else QBrush(self.theme["canvas"]))
             if not near:
-                painter.setBrush(color)
                 painter.drawRect(rect)
+                painter.fillRect(QRectF(rect.left(), rect.top(), 12 if operator else 0, rect.height()), color)
                 continue
             radius = 6 if operator else rect.height() / 2
             painter.drawRoundedRect(rect, radius, radius)
@@ -268,6 +270,21 @@ class GraphItem(QGraphicsItem):
                 painter.drawPath(hulls.stripe(rect, 5.0, 6.0))
         if near:
             self._paint_text(painter, shown)
+        elif zoom >= READABLE:
+            self._paint_titles(painter, shown)
+
+    def _paint_titles(self, painter: QPainter, shown: np.ndarray) -> None:
+        font = base_font(22, bold=True)
+        painter.setFont(font)
+        painter.setPen(self.theme["text"])
+        metrics = QFontMetricsF(font)
+        boxes = self.document.model.boxes
+        for i in shown.tolist():
+            inner = self._rects[i].adjusted(18, 0, -6, 0)
+            title = self._titles.get(i)
+            if title is None:
+                title = self._titles[i] = metrics.elidedText(boxes[i].title, Qt.TextElideMode.ElideRight, inner.width())
+            painter.drawText(inner, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, title)
 
     def _paint_text(self, painter: QPainter, shown: np.ndarray) -> None:
         title_font, detail_font = base_font(12, bold=True), base_font(10)

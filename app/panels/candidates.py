@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt, QTimer, Signal
-from PySide6.QtGui import QBrush, QIcon
+from PySide6.QtGui import QBrush, QIcon, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QCheckBox,
@@ -27,6 +27,7 @@ from app.theme import Theme, base_font, icon
 Index = QModelIndex | QPersistentModelIndex
 LAST = float("inf")
 RESORT_MS = 500
+NOTHING = "Press Tune. Candidates appear here as they are compiled and measured."
 SIGNS = {
     State.QUEUED: ("queued", "faint"), State.BUILDING: ("running", "warn"), State.BUILT: ("idle", "accent"),
     State.RUNNING: ("running", "accent"), State.MEASURED: ("done", "faint"), State.FINAL: ("done", "good"),
@@ -95,12 +96,12 @@ class CandidateModel(QAbstractTableModel):
             Column("Region", 92, self._region, self._region),
             Column("Family", 104, lambda r: r.family, lambda r: r.family),
             Column("Candidate", 330, _kernel, lambda r: r.name),
-            Column("State", 150, lambda r: r.state.value, lambda r: STATE_ORDER.get(r.state, 9)),
+            Column("State", 176, lambda r: r.state.value, lambda r: STATE_ORDER.get(r.state, 9)),
             Column("Time", 84, lambda r: micros(r.us) if r.us is not None else "", lambda r: r.us or LAST, True),
             Column("Spread, us", 124, _spread, _spread_width, True),
             Column("Vendor", 70, self._speedup_text, lambda r: -(self.speedup(r) or 0.0), True),
             Column("Error", 76, lambda r: f"{_error(r):.1e}" if r.measurement else "", _error, True),
-            Column("Registers", 78, lambda r: str(r.registers or ""), lambda r: r.registers or LAST, True),
+            Column("Registers", 88, lambda r: str(r.registers or ""), lambda r: r.registers or LAST, True),
             Column("Reason", 260, lambda r: r.reason, lambda r: r.reason or "\uffff"),
         ]
 
@@ -266,7 +267,7 @@ class CandidatesPanel(QWidget):
         self.filter = QLineEdit(placeholderText="Filter by name, family, reason or region")
         self.filter.setClearButtonEnabled(True)
         self.filter.setAccessibleName("Filter candidates")
-        self.filter.setMaximumWidth(360)
+        self.filter.setMinimumWidth(320)
         self.states = QComboBox()
         self.states.setAccessibleName("State")
         self.states.addItem("All states", None)
@@ -288,6 +289,9 @@ class CandidatesPanel(QWidget):
         layout.setSpacing(0)
         layout.addLayout(bar)
         layout.addWidget(self.table)
+        self.empty = QLabel(NOTHING, self.table)
+        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.empty.setObjectName("muted")
         self.filter.textChanged.connect(self._refilter)
         self.states.currentIndexChanged.connect(self._refilter)
         self.only_selected.toggled.connect(self._refilter)
@@ -347,14 +351,19 @@ class CandidatesPanel(QWidget):
     def _say(self) -> None:
         run = self.model.run
         total = len(run.rows) if run else 0
+        self.empty.setVisible(not total)
         if not total:
-            self.count.setText("No candidates yet. Press Tune.")
+            self.count.setText("")
             return
         shown = len(self.model.order)
         said = "" if run is None or run.provenance == "measured" else f", {run.provenance}"
         self.count.setText(
             f"{shown:,} candidates{said}" if shown == total else f"{shown:,} of {total:,} candidates{said}"
         )
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.empty.setGeometry(0, 30, self.table.width(), max(0, self.table.height() - 30))
 
     def _row_changed(self, current: QModelIndex, previous: QModelIndex) -> None:
         if current.isValid() and self.table.hasFocus():

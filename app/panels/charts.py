@@ -1,5 +1,6 @@
 """Charts: each region against the vendor, and the search as it goes. pyqtgraph is imported when first shown."""
 
+from math import ceil
 from typing import Any
 
 from PySide6.QtCore import Qt
@@ -14,6 +15,7 @@ from core.fusion.plan import Region
 from core.measure.measurement import Measurement
 
 BAR = 0.38
+LABEL = 30  # pixels that a region's name takes
 NOTHING = "Press Tune, and each region appears here against the vendor's kernel."
 
 
@@ -29,6 +31,7 @@ class ChartsPanel(QWidget):
         self._shown: list[Region] = []
         self._dirty = True
         self.empty = QLabel(NOTHING)
+        self.empty.setObjectName("muted")
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.splitter = QSplitter()
         self.splitter.hide()
@@ -95,6 +98,7 @@ class ChartsPanel(QWidget):
         self.splitter.setStretchFactor(1, 2)
         self.bars.setMouseEnabled(x=True, y=False)
         self.bars.scene().sigMouseMoved.connect(self._hover)
+        self.bars.sigXRangeChanged.connect(self._label_regions)
         self._style()
 
     def _style(self) -> None:
@@ -133,10 +137,17 @@ class ChartsPanel(QWidget):
             self.bars.addItem(bar)
             self.bars.addItem(self._spreads(xs, [m for _, m in at]))
         legend.setVisible(True)
-        self.bars.getAxis("bottom").setTicks([[(i, r.id) for i, r in enumerate(self._shown)]])
+        self._label_regions()
         self.bars.setLabel("left", "time of a region, us", color=t.hex("muted"))
         self.bars.setXRange(-0.7, max(6.0, len(self._shown) - 0.3), padding=0)
         self.bars.enableAutoRange(axis="y")
+        self._label_regions()
+
+    def _label_regions(self) -> None:
+        """As many region names under the bars as there is room for."""
+        low, high = self.bars.viewRange()[0]
+        step = max(1, ceil((high - low) * LABEL / max(1, self.bars.width())))
+        self.bars.getAxis("bottom").setTicks([[(i, r.id) for i, r in enumerate(self._shown) if i % step == 0]])
 
     def _spreads(self, xs: list[float], found: list[Measurement]) -> Any:
         import numpy

@@ -46,8 +46,10 @@ class DetailsPanel(QWidget):
     def set_theme(self, theme: Theme) -> None:
         self.theme = theme
         self.text.document().setDefaultStyleSheet(
-            f"h2 {{ font-size: 16px; margin: 0 0 2px 0; }} h3 {{ font-size: 11px; color: {theme.hex('faint')};"
-            f" margin: 14px 0 4px 0; }} .muted {{ color: {theme.hex('muted')}; }} .bad {{ color: {theme.hex('bad')}; }}"
+            f".title {{ font-size: 16px; font-weight: 600; margin: 0 0 2px 0; }}"
+            f" .head {{ font-size: 11px; font-weight: 600; color: {theme.hex('faint')}; margin: 16px 0 4px 0; }}"
+            f" p {{ margin: 0 0 4px 0; }} .muted {{ color: {theme.hex('muted')}; }}"
+            f" .bad {{ color: {theme.hex('bad')}; }}"
             f" .good {{ color: {theme.hex('good')}; }} td {{ padding: 2px 12px 2px 0; }}"
             f" .label {{ color: {theme.hex('muted')}; }}"
         )
@@ -70,20 +72,20 @@ class DetailsPanel(QWidget):
         region = document.selected_region()
         nodes = [document.model.boxes[i] for i in document.selection]
         if len(nodes) == 1 and nodes[0].node is None:
-            return f"<h2>{escape(nodes[0].name)}</h2><p class='muted'>{escape(nodes[0].detail)}</p>"
+            return f"<p class='title'>{escape(nodes[0].name)}</p><p class='muted'>{escape(nodes[0].detail)}</p>"
         if len(nodes) == 1 and nodes[0].node is not None and region is not None:
             return node_html(document.graph, nodes[0].node) + "<hr>" + region_html(document, region, nodes[0].name)
         if region is not None:
             return region_html(document, region, nodes[0].name)
         names = document.selected_nodes()
-        return f"<h2>{len(names)} nodes</h2><p class='muted'>{escape(box_line(names, MOST_NODES))}</p>"
+        return f"<p class='title'>{len(names)} nodes</p><p class='muted'>{escape(box_line(names, MOST_NODES))}</p>"
 
 
 def region_html(document: Document, region: Region, node: str) -> str:
-    parts = [f"<h2>{escape(region.id)}: {escape(region_title(region))}</h2>"]
+    parts = [f"<p class='title'>{escape(region.id)}: {escape(region_title(region))}</p>"]
     if region.workload is not None:
         parts.append(f"<p class='muted'>{escape(workload_line(region.workload))}</p>")
-    parts += ["<h3>WHY</h3>", f"<p>{escape(reason(document, region, node))}</p>"]
+    parts += ["<p class='head'>WHY</p>", f"<p>{escape(reason(document, region, node))}</p>"]
     if region.workload is not None:
         parts += _speed(document, region)
         w = region.workload
@@ -93,23 +95,23 @@ def region_html(document: Document, region: Region, node: str) -> str:
             ("Least traffic", nbytes(w.bytes)),
             ("Intensity", f"{w.flops / w.bytes:,.3g} FLOP/byte"),
         ]
-        parts += ["<h3>WORKLOAD</h3>", table(rows)]
+        parts += ["<p class='head'>WORKLOAD</p>", table(rows)]
     refused = [r for r in document.plan.refusals if r.anchor in region.nodes]
     if refused:
-        parts.append("<h3>NOT FUSED</h3>")
+        parts.append("<p class='head'>NOT FUSED</p>")
         parts += [
             f"<p><b>{escape(r.node)}</b> <span class='muted'>{escape(r.reason)}</span></p>"
             for r in refused[:MOST_NODES]
         ]
     ops = [(escape(document.graph.node(n).op), escape(n)) for n in region.nodes[:MOST_NODES]]
-    parts += [f"<h3>{len(region.nodes)} NODES</h3>", table(ops)]
+    parts += [f"<p class='head'>{len(region.nodes)} NODES</p>", table(ops)]
     return "".join(parts)
 
 
 def _speed(document: Document, region: Region) -> list[str]:
     run = document.workload_run(region)
     if run is None:
-        return ["<h3>SPEED</h3>", "<p class='muted'>Not measured. Press Tune.</p>"]
+        return ["<p class='head'>SPEED</p>", "<p class='muted'>Not measured. Press Tune.</p>"]
     said = document.run.provenance
     rows = []
     if run.best is not None:
@@ -140,16 +142,20 @@ def _speed(document: Document, region: Region) -> list[str]:
             f"{run.measured} measured, {run.failed} failed, {run.skipped} ranked out, {run.illegal} not legal",
         )
     )
-    return [f"<h3>SPEED ({escape(run.state)})</h3>", table(rows)]
+    return [f"<p class='head'>SPEED ({escape(run.state)})</p>", table(rows)]
 
 
 def node_html(graph: Graph, node: Node) -> str:
     rows = [(f"in {i}", _tensor(graph, t)) for i, t in enumerate(node.inputs) if t]
     rows += [(f"out {i}", _tensor(graph, t)) for i, t in enumerate(node.outputs) if t]
-    parts = [f"<h2>{escape(node.op)}</h2><p class='muted'>{escape(node.name)}</p>", "<h3>TENSORS</h3>", table(rows)]
+    parts = [
+        f"<p class='title'>{escape(node.op)}</p><p class='muted'>{escape(node.name)}</p>",
+        "<p class='head'>TENSORS</p>",
+        table(rows),
+    ]
     if node.attrs:
         attrs = [(escape(k), escape(_short(v))) for k, v in sorted(node.attrs.items())]
-        parts += ["<h3>ATTRIBUTES</h3>", table(attrs)]
+        parts += ["<p class='head'>ATTRIBUTES</p>", table(attrs)]
     return "".join(parts)
 
 

@@ -81,9 +81,12 @@ class NodesPanel(QWidget):
         for column, width in enumerate((92, 96, 58)):
             header.resizeSection(column, width)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(8, 8, 0, 0)
+        layout.setContentsMargins(0, 8, 0, 0)
         layout.setSpacing(8)
-        layout.addWidget(self.filter)
+        head = QVBoxLayout()
+        head.setContentsMargins(8, 0, 8, 0)
+        head.addWidget(self.filter)
+        layout.addLayout(head)
         layout.addWidget(self.table)
         self._syncing = False
         self.filter.textChanged.connect(self._refilter)
