@@ -8,7 +8,7 @@ from core.fusion.assemble import Draft, borders
 from core.fusion.grow import Growth, grow
 from core.fusion.operators import ANCHORS, kind_of
 from core.fusion.plan import Kind, Refusal
-from core.fusion.values import counted, listed, untyped
+from core.fusion.values import counted, listed, uncompilable
 from core.fusion.workload_of import Anchor, anchor_of
 from core.graph.ir import Graph, Node
 from templates.types import DType
@@ -57,7 +57,7 @@ def anchor_draft(grown: Growth) -> Draft:
 
 def supported_anchor(graph: Graph, node: Node, dtype: DType, native: DType) -> Anchor | Draft:
     """The anchor that the node makes; an unsupported region where no template serves it."""
-    reason = untyped(graph, node) or refusal(graph, node)
+    reason = uncompilable(graph, node) or refusal(graph, node)
     anchor = reason or anchor_of(graph, node, dtype, native)
     if isinstance(anchor, str):
         return Draft(Kind.OTHER, (node.name,), anchor, supported=False)
@@ -90,7 +90,7 @@ def _around(graph: Graph, anchor: Node, nodes: Sequence[Node], dtype: DType, nat
 
 def single_draft(graph: Graph, node: Node, reason: str) -> Draft:
     """A region of one node that is no anchor; unsupported with the exporter's reason where it has no kernel."""
-    refused = untyped(graph, node) or refusal(graph, node)
+    refused = uncompilable(graph, node) or refusal(graph, node)
     kind = kind_of(node.op)
     return Draft(kind, (node.name,), refused or reason, supported=not refused)
 
@@ -118,7 +118,7 @@ def _without_anchor(graph: Graph, nodes: Sequence[Node]) -> Draft | Objection:
                 f"{node.name} ({node.op}) is a {kind} node; without a GEMM or convolution only pointwise nodes fuse",
                 node.name,
             )
-        refused = untyped(graph, node) or refusal(graph, node)
+        refused = uncompilable(graph, node) or refusal(graph, node)
         if refused:
             return Objection(f"{node.name}: {refused}", node.name)
     _, outputs = borders(graph, [n.name for n in nodes])
@@ -138,7 +138,7 @@ def channel_shuffle(graph: Graph, first: Node) -> tuple[Node, Node, Node] | None
         chain.append(readers[0])
     reshape, transpose, back = chain
     if (reshape.op, transpose.op, back.op) != ("Reshape", "Transpose", "Reshape") or any(
-        untyped(graph, n) for n in chain
+        uncompilable(graph, n) for n in chain
     ):
         return None
     before, split = graph.shape(reshape.inputs[0]), graph.shape(reshape.output)

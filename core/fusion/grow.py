@@ -1,16 +1,19 @@
 """Epilogue fusion: growing an anchor along its chain of single readers (paper section 3.1)."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from core.fusion.patterns import activation
 from core.fusion.plan import Operands
 from core.fusion.steps import Chain, Link, step
-from core.fusion.values import many_readers, untyped
+from core.fusion.values import many_readers, uncompilable
 from core.fusion.workload_of import Anchor
 from core.graph.ir import Graph, Node
 from templates.epilogue import Epilogue, EpilogueOp
 from templates.types import DType
+
+_LARGEST = 3.4028235e38
 
 
 @dataclass
@@ -61,7 +64,7 @@ def _next(graph: Graph, grown: Growth, native: DType, dtype: DType, refuse: Call
     reason = many_readers(graph, last, x)
     if reason:
         return reason
-    unknown = untyped(graph, readers[0])
+    unknown = uncompilable(graph, readers[0])
     if unknown:
         return unknown
     chain = Chain(graph.types[x], grown.anchor.axis, native, dtype)
@@ -74,6 +77,9 @@ def _next(graph: Graph, grown: Growth, native: DType, dtype: DType, refuse: Call
 def _admissible(grown: Growth, link: Link) -> str | None:
     """Why the link can't follow what the chain already holds: one bias, one source, one conversion at the end."""
     operands, name = grown.operands, link.nodes[-1].name
+    # Kernels take parameters as float32; an infinite one is an open end.
+    if any(math.isnan(p) or (math.isfinite(p) and abs(p) > _LARGEST) for op in link.ops for p in op.params):
+        return f"a constant of {name} is no number, or beyond float32"
     if link.bias and operands.bias:
         return f"{name} is a second bias after {operands.bias}, an epilogue takes one"
     if link.source and operands.source:

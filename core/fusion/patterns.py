@@ -126,6 +126,8 @@ def closures(graph: Graph, x: str, allowed: Callable[[Node], bool]) -> Iterator[
 
 
 def _evaluable(graph: Graph, node: Node, known: Sequence[str]) -> bool:
+    if node.domain not in ("", "ai.onnx"):
+        return False
     if node.op not in _UNARY and node.op not in _BINARY and node.op not in ("Clip", "Where"):
         return False
     operands = present(node)

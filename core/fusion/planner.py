@@ -19,7 +19,7 @@ from core.fusion.derive import (
 from core.fusion.grow import grow
 from core.fusion.operators import ANCHORS, kind_of, no_epilogue_form
 from core.fusion.plan import FusionPlan, Kind, LeftAlone, Refusal
-from core.fusion.values import leaves_graph, native_dtype, untyped
+from core.fusion.values import leaves_graph, native_dtype, uncompilable
 from core.fusion.workload_of import Anchor
 from core.graph.ir import Graph, Node
 from templates.types import DType
@@ -65,8 +65,15 @@ def plan(graph: Graph, dtype: DType = DType.F16, overrides: Sequence[Sequence[st
 def _overridden(
     graph: Graph, dtype: DType, native: DType, groups: Sequence[Sequence[str]], automatic: _Cover
 ) -> _Cover:
-    """The overrides as regions. One that the planner makes anyway keeps the planner's own reasons."""
-    known = {frozenset(d.nodes): d for d in automatic.drafts}
+    """The overrides as regions. One that the planner makes anyway keeps the planner's own reasons, if they still hold:
+    if the nodes it was refused run where they would.
+    """
+    wanted = {frozenset(group) for group in groups}
+    known = {
+        frozenset(d.nodes): d
+        for d in automatic.drafts
+        if all(frozenset(automatic.owner[r.node].nodes) in wanted for r in d.refusals)
+    }
     alone = {x.node: x for x in automatic.left}
     cover = _Cover()
     for group in groups:
@@ -153,7 +160,7 @@ def _free_pointwise(graph: Graph, node: Node, cover: _Cover) -> bool:
     return (
         node.name not in cover.owner
         and kind_of(node.op) is Kind.POINTWISE
-        and not (untyped(graph, node) or refusal(graph, node))
+        and not (uncompilable(graph, node) or refusal(graph, node))
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from core.fusion.operators import ANCHORS
-from core.fusion.values import per_channel, scalar, untyped
+from core.fusion.values import per_channel, scalar, uncompilable
 from core.graph.ir import Graph, Node, TensorType
 from core.graph.proto import numpy_dtype, type_of
 from core.graph.walk import Names, names_of
@@ -62,7 +62,7 @@ class _Rewriter:
 def _rewrite_anchors(graph: Graph) -> Graph:
     new = _Rewriter(graph)
     for node in graph:
-        rewrite = _REWRITES.get(node.op) if not node.domain and not untyped(graph, node) else None
+        rewrite = _REWRITES.get(node.op) if not node.domain and not uncompilable(graph, node) else None
         if rewrite is None:
             new.nodes.append(node)
         else:

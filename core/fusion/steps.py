@@ -44,7 +44,8 @@ def _clip(graph: Graph, node: Node) -> tuple[EpilogueOp, ...] | str:
         if bound is None:
             return f"the {name} of {node.name} is computed at run time"
         bounds.append(bound)
-    return (_op("clip", *bounds),)
+    low, high = bounds
+    return (_op("clip", min(low, high), high),)  # ONNX: where min is above max, the result is max
 
 
 def _unary(graph: Graph, node: Node) -> tuple[EpilogueOp, ...] | str | None:

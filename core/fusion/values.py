@@ -1,5 +1,6 @@
 """Small questions to a graph that every rule of the planner asks, and their answers in the user's words."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,13 +49,17 @@ def shape_text(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) if shape else "scalar"
 
 
-def untyped(graph: Graph, node: Node) -> str | None:
-    """Why the node can't be compiled: a tensor it reads or makes has no type before the model runs; else None."""
+def uncompilable(graph: Graph, node: Node) -> str | None:
+    """Why no kernel can be made of the node: a tensor it reads or makes has no type before the model runs, or the
+    operator is not ONNX's own; else None.
+    """
     for tensor in node.inputs:
         if tensor and tensor not in graph.types:
             return f"its input {tensor} has no type before the model runs"
     unknown = next((t for t in node.outputs if t and t not in graph.types), None)
-    return None if unknown is None else graph.untyped.get(unknown, f"the type of {unknown} is not known")
+    if unknown is not None:
+        return graph.untyped.get(unknown, f"the type of {unknown} is not known")
+    return f"{node.op} belongs to the operator domain {node.domain}" if node.domain not in ("", "ai.onnx") else None
 
 
 def leaves_graph(graph: Graph, tensor: str) -> bool:
@@ -74,13 +79,10 @@ def many_readers(graph: Graph, node: Node, tensor: str) -> str | None:
 
 def native_dtype(graph: Graph) -> DType:
     """The float type the model computes in: that of most GEMM and convolution results, else of most tensors."""
-    votes: dict[DType, int] = {}
-    for node in graph:
-        found = graph.types.get(node.output)
-        if found is not None and found.dtype.is_float:
-            dtype = found.dtype
-            votes[dtype] = votes.get(dtype, 0) + (1_000_000 if node.op in ANCHORS else 1)
-    return max(votes, key=lambda d: votes[d]) if votes else DType.F32
+    made = [(n.op in ANCHORS, graph.types[n.output].dtype) for n in graph if n.outputs[0] in graph.types]
+    floats = [(anchor, dtype) for anchor, dtype in made if dtype.is_float]
+    votes = Counter(d for anchor, d in floats if anchor) or Counter(d for _, d in floats)
+    return votes.most_common(1)[0][0] if votes else DType.F32
 
 
 def stored_dtype(graph_dtype: DType, native: DType, plan_dtype: DType) -> DType:

@@ -94,3 +94,18 @@ def test_model_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     path.write_bytes(np.random.default_rng(0).bytes(100))
     assert run(["inspect", str(path)]) == 1
     assert capsys.readouterr().err.startswith("error: ")
+
+
+LIGHT = sorted((Path(onnx.__file__).parent / "backend" / "test" / "data" / "light").glob("light_*.onnx"))
+
+
+@pytest.mark.parametrize("path", LIGHT, ids=lambda p: p.stem)
+def test_light_models(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", str(path), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["supported"] and sum(len(r["nodes"]) for r in data["regions"]) == data["nodes"]
+    assert all(x["reason"] for x in data["left_alone"]) and all(r["reason"] for r in data["regions"])
+
+
+def test_all_nine_light_models_are_there() -> None:
+    assert len(LIGHT) == 9

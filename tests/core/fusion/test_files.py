@@ -67,6 +67,17 @@ def test_taking_a_node_replans_what_is_left_of_its_region(graph: Graph) -> None:
     assert edited.region_of("add1") is not None and edited.region_of("add1").kind is Kind.POINTWISE  # type: ignore[union-attr]
 
 
+def test_reasons_are_those_of_the_edited_plan() -> None:
+    net = Net(x=(1, 64, 8, 8))
+    y = net.op("Add", net.conv("x", 64, 64, name="main"), net.conv("x", 64, 64, r=1, name="side"), name="add1")
+    graph = net.graph(y)
+    made = plan(graph)
+    assert made.region_of("side").reason.endswith("add1 already runs with main")  # type: ignore[union-attr]
+    edited = split(made, graph, made.region_of("main").id)  # type: ignore[union-attr]
+    assert edited.region_of("side").reason.endswith("the plan leaves add1 out")  # type: ignore[union-attr]
+    assert all("already runs" not in r.reason for r in (*edited.refusals, *edited.left_alone, *edited.regions))
+
+
 @pytest.mark.parametrize(
     ("nodes", "reason", "offending"),
     [

@@ -111,6 +111,7 @@ def test_spelled_out_activation_is_one_step(name: str, body: Body, anchor: str) 
         ("leaky_relu(0.00999999978)", "LeakyRelu", {}, []),
         ("leaky_relu(0.300000012)", "PRelu", {}, [0.3]),
         ("clip(0,6)", "Clip", {}, [0.0, 6.0]),
+        ("clip(0.25,0.25)", "Clip", {}, [0.5, 0.25]),
         ("clip(0.25,inf)", "Max", {}, [0.25]),
         ("clip(-inf,0.25)", "Min", {}, [0.25]),
         ("sigmoid", "Sigmoid", {}, []),
@@ -141,6 +142,16 @@ def test_what_is_no_activation_stays_out_with_a_reason() -> None:
     made = proven(net.model(mish))[1]
     assert [r.nodes for r in made.regions] == [("conv1",), ("softplus0", "tanh0", "mul0")]
     assert made.refusals[0].reason == "the output of conv1 is read by two nodes: softplus0 and mul0"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_constants_that_are_no_numbers_stay_out(value: float) -> None:
+    for op in ("Mul", "Clip"):
+        net = Net(x=(1, 8, 4, 4))
+        y = net.op(op, net.conv("x", 8, 8), value)
+        found = plan(net.graph(y))
+        assert len(found.regions) == (1 if op == "Clip" and value == np.inf else 2)
+        assert all(str(r.workload.epilogue) for r in found.regions if r.workload)
 
 
 def test_squeeze_and_excitation_is_refused() -> None:
