@@ -19,6 +19,7 @@ from core.graph.ir import Graph
 from templates.types import DType
 
 FORMAT, VERSION = "bolt-plan", 1
+COMPUTED = (DType.F16, DType.BF16, DType.TF32)
 
 
 def save_plan(plan: FusionPlan, path: Path | str) -> None:
@@ -90,7 +91,7 @@ def _group(path: Path | str, number: int, entry: object) -> tuple[list[str], Kin
 
 
 def _dtype(path: Path | str, data: Mapping[str, Any]) -> DType:
-    try:
-        return DType(data.get("dtype", DType.F16))
-    except ValueError:
-        raise PlanError(f"plan file {path} has the unknown dtype {data.get('dtype')!r}") from None
+    found = data.get("dtype", DType.F16)
+    if found not in COMPUTED:
+        raise PlanError(f"plan file {path} has the unknown dtype {found!r}", f"one of {', '.join(COMPUTED)}")
+    return DType(found)

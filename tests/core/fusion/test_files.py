@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from core.errors import PlanError
 from core.fusion.edit import check, fuse, reset, split
@@ -140,3 +142,25 @@ def test_bytes_that_are_no_text(graph: Graph, tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\xff")
     with pytest.raises(PlanError, match="not a plan file"):
         load_plan(path, graph)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["conv1", "relu1", "conv"]),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["nodes", "kind", "x"]), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(groups=JSON | st.lists(JSON, max_size=4), dtype=JSON)
+def test_any_json_is_a_plan_or_a_plan_error(graph: Graph, tmp_path: Path, groups: object, dtype: object) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"format": "bolt-plan", "version": 1, "groups": groups, "dtype": dtype}))
+    try:
+        found = load_plan(path, graph)
+    except PlanError as error:
+        assert "\n" not in str(error)
+    else:
+        assert sorted(n for r in found.regions for n in r.nodes) == sorted(n.name for n in graph)
