@@ -256,11 +256,11 @@ def split_objection(tile: Tile, m: int, n: int, batch: int, k_steps: int, gpu: G
 def slice_counts(tile: Tile, m: int, n: int, k_steps: int, gpu: GpuSpec) -> list[int]:
     """Split-K slices worth trying, the most promising first: about one block for each SM, then half and twice that.
 
-    Never less than two K steps a slice.
+    Never less than two K steps a slice; `k_steps` is 4 or more (`split_objection`).
     """
     blocks = ceil(m / tile.m) * ceil(n / tile.n)
     ideal = 1
     while ideal * 2 * blocks <= gpu.sm_count:
         ideal *= 2
-    wanted = [max(2, ideal), max(2, ideal // 2), max(2, ideal * 2)]
-    return [s for s in dict.fromkeys(wanted) if s * 2 <= max(4, k_steps)]
+    most = k_steps // 2
+    return list(dict.fromkeys(min(most, max(2, s)) for s in (ideal, ideal // 2, ideal * 2)))

@@ -96,32 +96,37 @@ class Sm80Gemm:
         return rules.score(tile_of(candidate.kernel), candidate, workload, gpu)
 
     def source(self, kernel: Kernel) -> str:
-        a, b, d = kernel.alignment
-        tile, split = tile_of(kernel), bool(kernel.int("split"))
-        body = render(
-            __file__,
-            "kernel.cu.j2",
-            chain=kernel.epilogue.functor(),
-            tile=tile,
-            split=split,
-            arch=75 if kernel.int("inst_k") == 8 and kernel.dtype.itemsize == 2 else 80,
-            operand=memory_type(kernel.dtype),
-            output=memory_type(kernel.epilogue.output),
-            row_a=kernel.layout_a == MatrixLayout.ROW,
-            row_b=kernel.layout_b == MatrixLayout.ROW,
-            align_a=a,
-            align_b=b,
-            align_d=d,
-            align_part=tile.store_width(min(d, 4), 4),
-            smem_bytes=tile.smem_bytes(kernel.dtype.itemsize),
-        )
-        return wrap(kernel, ("bolt/sm80_gemm.h",), body)
+        return wrap(kernel, ("bolt/sm80_gemm.h",), gemm_body(kernel, grouped=False))
 
     def flags(self, kernel: Kernel, gpu: GpuSpec) -> tuple[str, ...]:
         return gencode(gpu)
 
     def compile_seconds(self, kernel: Kernel) -> tuple[float, float]:
         return 12.0, 4.0
+
+
+def gemm_body(kernel: Kernel, grouped: bool) -> str:
+    """The C++ of a kernel inside its namespace; `grouped` runs it as the 1x1 grouped convolution of sm80_group."""
+    a, b, d = kernel.alignment
+    tile, split = tile_of(kernel), bool(kernel.int("split"))
+    return render(
+        __file__,
+        "kernel.cu.j2",
+        chain=kernel.epilogue.functor(),
+        tile=tile,
+        split=split,
+        grouped=grouped,
+        arch=75 if kernel.int("inst_k") == 8 and kernel.dtype.itemsize == 2 else 80,
+        operand=memory_type(kernel.dtype),
+        output=memory_type(kernel.epilogue.output),
+        row_a=kernel.layout_a == MatrixLayout.ROW,
+        row_b=kernel.layout_b == MatrixLayout.ROW,
+        align_a=a,
+        align_b=b,
+        align_d=d,
+        align_part=tile.store_width(min(d, 4), 4),
+        smem_bytes=tile.smem_bytes(kernel.dtype.itemsize),
+    )
 
 
 def alignments(workload: GemmWorkload) -> tuple[int, int, int]:

@@ -151,7 +151,11 @@ DIRECT = [
         "direct_conv", (2, 13, 14, 48, 48, 3, 3), "dw_v8p8", pad=PADDED, groups=48, dtype=DType.BF16, epilogue=BF16_OUT
     ),
 ]
-CASES = GEMMS + CHAIN_GEMMS + CONVS + DIRECT
+GROUPS = [
+    conv("sm80_group", (2, 28, 28, 272, 136, 1, 1), "64x32x64_2x1_s6", "128x32x32_4x1_s4", groups=4, epilogue=RESIDUAL),
+    conv("sm80_group", (3, 9, 7, 27, 33, 1, 1), "64x32x32_2x1_s2", groups=3),
+]
+CASES = GROUPS + GEMMS + CHAIN_GEMMS + CONVS + DIRECT
 
 
 def kernels_of(case: Case, gpu: GpuSpec) -> list[Kernel]:

@@ -18,6 +18,7 @@ from tests.gpu.sm80_cases import CASES, kernels_of
 
 H200, A100, A10, T4 = (KNOWN_GPUS[n] for n in ("h200", "a100", "a10", "t4"))
 BIAS_RELU = parse_epilogue("bias+relu")
+PAD = (1, 1, 1, 1)
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 
 
@@ -81,7 +82,7 @@ def test_names_are_unique_over_types_layouts_and_alignments():
     for gpu in (H200, T4):
         for workload in SPREAD:
             for of in families().values():
-                if of.name in ("sm80_gemm", "sm80_conv", "direct_conv"):
+                if of.name in ("sm80_gemm", "sm80_conv", "sm80_group", "direct_conv"):
                     for kernel in of.kernels(workload, gpu):
                         assert seen.setdefault(kernel.name, kernel) == kernel
 
@@ -224,3 +225,35 @@ def test_other_types_are_refused_with_a_reason():
     assert "f16" in (gemm.refuses(GemmWorkload(64, 64, 64, accumulator=DType.F16), H200) or "")
     assert "sm70" in (gemm.refuses(GemmWorkload(64, 64, 64), replace(T4, sm=70)) or "")
     assert gemm.refuses(ConvWorkload(1, 8, 8, 8, 8, 1, 1), H200) == "not a GEMM"
+
+
+def test_grouped_pointwise_convolution_is_a_batched_gemm():
+    group, direct = families()["sm80_group"], families()["direct_conv"]
+    conv = ConvWorkload(32, 28, 28, 512, 512, 1, 1, groups=4, epilogue=BIAS_RELU)
+    found = legal(conv, H200, group)
+    assert {k.alignment[:2] for k in found} == {(8, 8)} and not any(k.int("split") for k in found)
+    fast = min(group.score(Candidate(k), conv, H200).us for k in found)
+    assert fast < min(direct.score(Candidate(k), conv, H200).us for k in legal(conv, H200, direct))
+    for other in (replace(conv, groups=1), replace(conv, stride=(2, 2)), replace(conv, pad=PAD), replace(conv, r=3)):
+        assert group.refuses(other, H200)
+
+
+def test_split_k_is_for_few_tiles_and_long_k():
+    gemm = families()["sm80_gemm"]
+    small, big = GemmWorkload(49, 512, 4608), GemmWorkload(4096, 4096, 4096)
+    assert best(small)[0].launch.splits > 1
+    assert not any(k.int("split") for k in legal(big) if k.int("tb_m") <= 128)
+    for workload in (small, GemmWorkload(1, 64, 256), GemmWorkload(33, 1000, 2050)):
+        for kernel in legal(workload):
+            splits = [launch.splits for launch in gemm.launches(kernel, workload, H200)]
+            steps = -(-workload.k // kernel.int("tb_k"))
+            assert splits and (min(splits) > 1) == bool(kernel.int("split"))
+            assert max(splits) == 1 or max(splits) <= steps // 2
+
+
+def test_stores_are_as_wide_as_the_warps_of_a_narrow_block_allow():
+    """32x64 by four warps leaves each warp two rows of eight 16-byte accesses: half a warp (RowArrangement)."""
+    wide = {k.stem: k.alignment[2] for k in legal(GemmWorkload(64, 64, 256)) if not k.int("split")}
+    assert wide["64x64x64_2x2_s5_i16"] == 8
+    assert wide["32x64x64_1x2x2_s5_i16"] == 4
+    assert wide["32x32x64_1x1x2_s6_i16"] == 4

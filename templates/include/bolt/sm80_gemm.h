@@ -36,7 +36,8 @@ struct Gemm2x {
     return kSplit && a.splits > 0 ? size_t(a.splits) * a.m * a.n * sizeof(float) : 0;
   }
 
-  static int run(bolt_args const& a, cudaStream_t stream) {
+  // `bias_stride`: elements between the biases of two batch entries, 0 when they share one.
+  static int run(bolt_args const& a, cudaStream_t stream, int64_t bias_stride = 0) {
     if (int error = check(a)) return error;
     if ((Chain::kBias && !a.bias) || (Chain::kSource && !a.source)) return BOLT_E_UNSUPPORTED;
     if (kSplit && (!a.workspace || !aligned(a.workspace, 16) || a.workspace_bytes < workspace(a)))
@@ -55,7 +56,7 @@ struct Gemm2x {
     arguments.batch_stride_A = a.stride_a;
     arguments.batch_stride_B = a.stride_b;
     arguments.batch_stride_C = a.stride_source;
-    arguments.batch_stride_Vector = 0;
+    arguments.batch_stride_Vector = bias_stride;
     arguments.batch_stride_Tensor = 0;
     arguments.lda = a.lda;
     arguments.ldb = a.ldb;
