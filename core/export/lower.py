@@ -15,29 +15,28 @@ from core.export.lower_operators import Context, lower_operator
 from core.export.lower_pointwise import lower_pointwise
 from core.export.lower_templates import lower_template
 from core.export.operators import FREE_LAYOUT, MOVING, POINTWISE, POOL, missing_kernels
-from core.export.program import Choice, Program
+from core.export.program import Program
 from core.fusion.plan import FusionPlan, Region
 from core.graph.ir import Graph
-from templates.types import DType
+from core.tuner.choice import Choice
 
 _WANTS_CHANNELS_LAST = POOL | {"Conv"}
 _ANY_LAYOUT = (POINTWISE | MOVING | {"Identity", "Softmax", "LogSoftmax"}) - {"Gather"}
 
 
-def lower(graph: Graph, plan: FusionPlan, choices: Mapping[str, Choice], dtype: DType = DType.F16) -> Program:
-    """The program of a planned graph.
+def lower(graph: Graph, plan: FusionPlan, choices: Mapping[str, Choice]) -> Program:
+    """The program of a planned graph, in the plan's dtype.
 
     Args:
         graph: the graph the plan was made for.
         choices: workload key -> the candidate to run it with. A convolution without one runs through our own direct
             kernel; a GEMM without one is an error.
-        dtype: what activations are stored in; a tuned region's workload must agree.
 
     Raises:
         ExportError: an operator without a kernel (every one is named), or a GEMM without a candidate.
     """
     refuse_missing_kernels(graph, plan)
-    builder = Builder(graph, dtype)
+    builder = Builder(graph, plan.dtype)
     wanted = tensors_wanting_channels_last(graph)
 
     def preferred(tensor: str) -> L.Layout | None:
@@ -93,13 +92,3 @@ def tensors_wanting_channels_last(graph: Graph) -> set[str]:
             if any(t in wanted for t in node.outputs):
                 wanted.update(t for t in node.inputs if t and len(graph.shape(t)) == rank)
     return {t for t in wanted if len(graph.shape(t)) in (3, 4) and t not in graph.constants}
-
-
-def check_types(plan: FusionPlan, dtype: DType) -> None:
-    """Raises ExportError when a region was planned for another type than the library is exported in."""
-    for region in plan.regions:
-        if region.workload is not None and region.workload.dtype != dtype:
-            raise ExportError(
-                f"region {region.id} of the plan computes in {region.workload.dtype}, the export in {dtype}",
-                "pass the --dtype the plan was made with",
-            )

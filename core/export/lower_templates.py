@@ -10,9 +10,10 @@ from core.export import layout as L
 from core.export.expressions import attribute
 from core.export.forms import Builder
 from core.export.operations import DirectConv
-from core.export.program import Choice, OperatorStep, TemplateStep
+from core.export.program import OperatorStep, TemplateStep
 from core.fusion.plan import Region
 from core.graph.ir import Node
+from core.tuner.choice import Choice
 from templates.types import DType, MatrixLayout
 from templates.workload import ConvWorkload, GemmWorkload
 
@@ -25,7 +26,7 @@ def lower_template(builder: Builder, region: Region, choices: Mapping[str, Choic
         return
     assert region.workload is not None
     choice = choices.get(region.workload.key)
-    if choice is None:
+    if choice is None or choice.candidate is None:
         raise ExportError(
             f"no kernel for {region.workload.key} ({anchor.name!r})", "tune the model, or choose another --gpu"
         )
@@ -46,7 +47,7 @@ def _conv(builder: Builder, region: Region, anchor: Node, work: ConvWorkload, ch
     target = L.channels_last(graph.shape(region.outputs[0]))
     bias, source = _epilogue_operands(builder, region, target)
     d = builder.result(region.outputs[0], target, work.epilogue.output)
-    if choice is not None:
+    if choice is not None and choice.candidate is not None:
         builder.steps.append(TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source))
         return
     direct = DirectConv(

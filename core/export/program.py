@@ -6,8 +6,10 @@ from enum import StrEnum
 
 import numpy as np
 
+from core.errors import ExportError
 from core.export.operations import Operation, moves_only
 from core.graph.ir import TensorType
+from core.tuner.choice import Choice
 from templates.family import Candidate
 from templates.types import DType
 from templates.workload import Workload
@@ -37,22 +39,6 @@ class Buffer:
         return self.elements * self.dtype.itemsize
 
 
-class Origin(StrEnum):
-    """Why a template kernel was chosen."""
-
-    MEASURED = "measured"  # the fastest on record for this GPU
-    ESTIMATED = "estimated"  # the best by the ranking rules; nothing was measured
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The candidate a workload runs with. `us` is its measured or estimated time."""
-
-    candidate: Candidate
-    origin: Origin
-    us: float | None = None
-
-
 @dataclass(frozen=True)
 class TemplateStep:
     """A tuned kernel. Operands are buffer indices; None where the epilogue takes none."""
@@ -66,6 +52,12 @@ class TemplateStep:
     d: int
     bias: int | None = None
     source: int | None = None
+
+    @property
+    def candidate(self) -> Candidate:
+        if self.choice.candidate is None:
+            raise ExportError(f"the choice for {self.workload.key} names no template kernel", "tune the model")
+        return self.choice.candidate
 
     @property
     def reads(self) -> tuple[int, ...]:

@@ -5,9 +5,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from core.export.lower import lower
-from core.export.program import Choice, Origin, Program
+from core.export.program import Program
 from core.fusion.planner import plan
 from core.importer.load import load_graph
+from core.tuner.choice import Choice, Origin
 from templates.family import Candidate, Kernel
 from templates.types import DType
 
@@ -60,7 +61,7 @@ class Model:
 def fake_choices(found) -> dict[str, Choice]:
     """A stand-in candidate for every workload: the numpy executor needs none."""
     return {
-        key: Choice(Candidate(Kernel("none", (), regions[0].epilogue)), Origin.ESTIMATED)
+        key: Choice(key, Candidate(Kernel("none", (), regions[0].epilogue)), None, None, Origin.ESTIMATE)
         for key, regions in found.workloads.items()
     }
 
@@ -69,7 +70,7 @@ def lowered(model: onnx.ModelProto | str, dtype: DType = DType.TF32, batch: int 
     """TF32 by default: float32 in memory, so the program must equal the reference nearly exactly."""
     graph = load_graph(model if isinstance(model, str) else model.SerializeToString(), batch)
     found = plan(graph, dtype)
-    return lower(graph, found, fake_choices(found), dtype)
+    return lower(graph, found, fake_choices(found))
 
 
 def reference(model: onnx.ModelProto, inputs: list[np.ndarray]) -> list[np.ndarray]:

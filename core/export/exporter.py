@@ -1,0 +1,126 @@
+"""From a planned graph to a folder with a compiled library, written whole or not at all."""
+
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.build.toolchain import Toolchain
+from core.device import GpuIdentity
+from core.errors import ExportError
+from core.export.build import Progress, build_library
+from core.export.c_text import library_name
+from core.export.emit import emit_sources
+from core.export.lower import lower
+from core.export.manifest import NAME, Exported, manifest, report
+from core.export.memory import lifetimes, plan_memory
+from core.export.weights import write_weights
+from core.fusion.plan import FusionPlan
+from core.graph.ir import Graph
+from core.tuner.choice import Choice, estimated
+
+
+@dataclass(frozen=True)
+class Origins:
+    """What the manifest says of where the model came from: `source` as the user named it, a path or a built-in."""
+
+    source: str
+    batch: int | None = None
+
+
+def complete_choices(plan: FusionPlan, choices: Mapping[str, Choice], gpu: GpuIdentity) -> dict[str, Choice]:
+    """The choices with an estimate for every workload that has none; one no family serves stays without."""
+    found = dict(choices)
+    for key, regions in plan.workloads.items():
+        chosen = found.get(key)
+        if chosen is None or chosen.candidate is None:
+            workload = regions[0].workload
+            guess = estimated(workload, gpu.spec) if workload is not None else None
+            if guess is not None:
+                found[key] = guess
+    return found
+
+
+def export(
+    graph: Graph,
+    plan: FusionPlan,
+    choices: Mapping[str, Choice],
+    gpu: GpuIdentity,
+    out_dir: Path,
+    toolchain: Toolchain,
+    origins: Origins,
+    name: str | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    cancel: threading.Event | None = None,
+) -> dict[str, Any]:
+    """Lower, write, compile and put into place. Returns the manifest.
+
+    Args:
+        choices: the kernel of each workload, e.g. from `complete_choices`.
+        out_dir: created, or replaced if it is empty or holds an earlier export; nothing outside it is written.
+        name: of the library; made of the graph's name if not given. Sanitised in either case.
+
+    Raises:
+        ExportError: the model can't be exported, or the folder holds something else.
+        ToolchainError: a source does not compile.
+        Cancelled: `cancel` was set.
+    """
+    program = lower(graph, plan, choices)
+    memory = plan_memory(lifetimes(program))
+    library = library_name(name or graph.name)
+    out_dir = out_dir.absolute()
+    check_target(out_dir)
+    try:
+        out_dir.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out_dir.name}-", dir=out_dir.parent) as made:
+            folder = Path(made) / "export"
+            folder.mkdir()
+            weights = write_weights(program, folder / f"{library}.safetensors")
+            sources = emit_sources(program, memory, weights, gpu.spec, library, folder, toolchain.cutlass_version)
+            build_library(folder, library, sources, gpu.spec, toolchain, jobs, progress, cancel)
+            exported = Exported(
+                library, graph.name, origins.source, origins.batch, gpu, toolchain, plan, program, memory, weights
+            )
+            (folder / "report.md").write_text(report(manifest(exported, folder)), encoding="utf-8")
+            data = manifest(exported, folder)
+            (folder / NAME).write_text(json.dumps(data, indent=1), encoding="utf-8")
+            _put_into_place(folder, out_dir)
+    except OSError as error:
+        what = f"{out_dir} can't be written ({error.strerror or error})"
+        raise ExportError(what, "free some space or choose another folder with -o") from error
+    return data
+
+
+def check_target(out_dir: Path) -> None:
+    """Raises ExportError if the folder exists and is neither empty nor an earlier export."""
+    if out_dir.is_symlink() or (out_dir.exists() and not out_dir.is_dir()):
+        raise ExportError(f"{out_dir} is not a folder", "choose another one with -o")
+    if out_dir.is_dir() and any(out_dir.iterdir()) and read_manifest(out_dir) is None:
+        raise ExportError(f"{out_dir} holds files that are no exported library", "choose an empty folder with -o")
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of an exported folder; None if it holds none that can be read."""
+    try:
+        data = json.loads((folder / NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) and "format" in data and isinstance(data.get("files"), dict) else None
+
+
+def _put_into_place(folder: Path, out_dir: Path) -> None:
+    """Rename the finished folder to its name; an earlier export is moved aside first and then removed."""
+    folder.chmod(0o755)
+    if out_dir.exists():
+        aside = folder.parent / "earlier"
+        os.rename(out_dir, aside)
+        os.rename(folder, out_dir)
+        shutil.rmtree(aside)
+    else:
+        os.rename(folder, out_dir)

@@ -1,0 +1,130 @@
+"""manifest.json and report.md of an exported folder."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from core.build.toolchain import Toolchain
+from core.device import GpuIdentity
+from core.export.emit import environment
+from core.export.kernels import operator_kernels
+from core.export.memory import MemoryPlan
+from core.export.program import Program, TemplateStep
+from core.export.weights import WeightsFile
+from core.fusion.plan import FusionPlan
+from core.tuner.choice import Choice, Origin
+from templates.family import candidate_to_dict
+
+FORMAT = 1
+NAME = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Everything the manifest and the report speak of."""
+
+    name: str
+    model: str
+    source: str
+    batch: int | None
+    gpu: GpuIdentity
+    toolchain: Toolchain
+    plan: FusionPlan
+    program: Program
+    memory: MemoryPlan
+    weights: WeightsFile
+
+
+def manifest(exported: Exported, folder: Path) -> dict[str, Any]:
+    """Plain JSON values. `measured` is true only if every tuned kernel was measured on this very kind of GPU here.
+
+    `files` maps every other file of the folder to its SHA-256.
+    """
+    program = exported.program
+    count, moved = program.conversions()
+    spec = asdict(exported.gpu.spec)
+    return {
+        "format": FORMAT,
+        "name": exported.name,
+        "model": exported.model,
+        "source": exported.source,
+        "batch": exported.batch,
+        "dtype": str(program.dtype),
+        "gpu": {"name": exported.gpu.name, "sm": exported.gpu.sm, "arch": exported.gpu.spec.nvcc_arch,
+                "driver": exported.gpu.driver, "cuda": exported.gpu.cuda, "spec": spec},
+        "toolchain": {"nvcc": exported.toolchain.nvcc_version, "host": exported.toolchain.host_version,
+                      "cutlass": exported.toolchain.cutlass_version},
+        "inputs": [_port(p.name, p.type) for p in program.inputs],
+        "outputs": [_port(p.name, p.type) for p in program.outputs],
+        "measured": all(s.choice.origin is Origin.OWN for s in program.templates),
+        "estimated": sum(s.choice.origin is Origin.ESTIMATE for s in program.templates),
+        "memory": {"workspace_bytes": exported.memory.nbytes, "lower_bound_bytes": exported.memory.lower_bound,
+                   "weight_bytes": exported.weights.device_bytes},
+        "conversions": {"steps": count, "bytes": moved},
+        "steps": _steps(program),
+        "regions": [_region(r) for r in exported.plan.regions],
+        "left_alone": [asdict(left) for left in exported.plan.left_alone],
+        "notes": list(program.notes),
+        "files": checksums(folder),
+    }  # fmt: skip
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file below the folder but the manifest, by path relative to it."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != NAME and ".build-" not in str(p))
+    return {p.relative_to(folder).as_posix(): digest(p) for p in files}
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _port(name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "dtype": str(kind.dtype), "shape": list(kind.shape)}
+
+
+def _region(region: Any) -> dict[str, Any]:
+    return {
+        "id": region.id, "kind": str(region.kind), "nodes": list(region.nodes), "reason": region.reason,
+        "workload": region.workload.key if region.workload else None,
+    }  # fmt: skip
+
+
+def _steps(program: Program) -> list[dict[str, Any]]:
+    _, operator_of = operator_kernels(program)
+    steps: list[dict[str, Any]] = []
+    for number, step in enumerate(program.steps):
+        if isinstance(step, TemplateStep):
+            steps.append({"step": number, "nodes": list(step.nodes), "region": step.region, **_tuned(step)})
+        else:
+            empty = {"launch": "", "origin": "", "us": None, "vendor": None}
+            steps.append({"step": number, "nodes": list(step.nodes), "kernel": operator_of[number], **empty})
+    return steps
+
+
+def _tuned(step: TemplateStep) -> dict[str, Any]:
+    choice: Choice = step.choice
+    return {
+        "workload": step.workload.key,
+        "kernel": step.candidate.kernel.name,
+        "launch": step.candidate.launch.name,
+        "candidate": candidate_to_dict(step.candidate),
+        "origin": str(choice.origin),
+        "us": choice.us,
+        "relative_l2": choice.measured.relative_l2 if choice.measured else None,
+        "vendor": {"library": choice.vendor.source, "us": choice.vendor.us} if choice.vendor else None,
+    }
+
+
+def report(data: Mapping[str, Any]) -> str:
+    """report.md from a manifest: what runs, why, and what was measured."""
+    return environment().get_template("report.md.j2").render({**data, "shown": _shown})
+
+
+def _shown(text: object) -> str:
+    """Text of the model inside a Markdown table: one line, no markup that could end the cell or the code span."""
+    flat = " ".join(str(text).split()).replace("`", "'").replace("|", "\\|")
+    return flat.replace("<", "&lt;").replace(">", "&gt;")

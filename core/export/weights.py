@@ -1,0 +1,79 @@
+"""The weights file: every constant of a program in the safetensors format, as the kernels read them.
+
+Format: https://github.com/huggingface/safetensors#format (8 bytes of header length, a JSON header, the data without
+holes). Tensors are named by buffer ("t12"), flat and already packed, so the library copies them to the GPU as they are.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from core.export.memory import ALIGNMENT
+from core.export.program import Program
+from templates.types import DType
+
+_NAMES = {
+    DType.F16: "F16", DType.BF16: "BF16", DType.F32: "F32", DType.F64: "F64", DType.I8: "I8", DType.U8: "U8",
+    DType.I32: "I32", DType.I64: "I64", DType.BOOL: "BOOL",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StoredConstant:
+    """Where a constant lies: `file_offset` from the start of the data, `device_offset` in the block on the GPU."""
+
+    buffer: int
+    nbytes: int
+    file_offset: int
+    device_offset: int
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """What the library must know of its weights file. `fingerprint` is the FNV-1a 64 hash of the header's bytes.
+
+    The header holds the SHA-256 of the data, so a file with another content has another fingerprint.
+    """
+
+    constants: tuple[StoredConstant, ...]
+    header_bytes: int
+    data_bytes: int
+    device_bytes: int
+    fingerprint: int
+
+
+def write_weights(program: Program, path: Path) -> WeightsFile:
+    """Write the file. Raises OSError when it can't be written."""
+    order = sorted(program.constants, key=lambda i: (-program.buffers[i].dtype.itemsize, i))
+    constants, entries = [], {}
+    file_offset = device_offset = 0
+    digest = hashlib.sha256()
+    for index in order:
+        array, buffer = program.constants[index], program.buffers[index]
+        constants.append(StoredConstant(index, array.nbytes, file_offset, device_offset))
+        entries[f"t{index}"] = {
+            "dtype": _NAMES[buffer.dtype],
+            "shape": [buffer.elements],
+            "data_offsets": [file_offset, file_offset + array.nbytes],
+        }
+        digest.update(array.view(np.uint8).data)
+        file_offset += array.nbytes
+        device_offset += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    header = json.dumps({"__metadata__": {"sha256": digest.hexdigest()}, **entries}).encode()
+    header += b" " * (-len(header) % 8)
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        for index in order:
+            file.write(program.constants[index].view(np.uint8).data)
+    return WeightsFile(tuple(constants), len(header), file_offset, device_offset, fnv1a(header))
+
+
+def fnv1a(data: bytes) -> int:
+    """The 64-bit FNV-1a hash; the library computes the same."""
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return value
