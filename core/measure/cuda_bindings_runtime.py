@@ -108,4 +108,5 @@ class CudaBindingsRuntime:
         return "" if code == _SUCCESS else str(getattr(code, "name", code))
 
     def close(self) -> None:
+        _ok("cuCtxSetCurrent", driver.cuCtxSetCurrent(driver.CUcontext(0)))
         _ok("cuDevicePrimaryCtxRelease", driver.cuDevicePrimaryCtxRelease(self._device))

@@ -117,13 +117,13 @@ class PycudaRuntime:
         self._driver("cuGraphExecDestroy", ctypes.c_void_p(graph))
 
     def synchronize(self) -> None:
-        self._do("cuCtxSynchronize", cuda.Context.synchronize)
+        self._driver("cuCtxSynchronize")  # not PyCUDA's: it words the error and does not name its code
 
     def broken(self) -> str:
         try:
-            cuda.Context.synchronize()
-        except cuda.Error as error:
-            return _code(error)
+            self.synchronize()
+        except GpuError as error:
+            return error.code
         return ""
 
     def close(self) -> None:

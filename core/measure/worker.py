@@ -98,6 +98,7 @@ def main(argv: list[str]) -> int:
             channel.send(fatal=fatal)
             os._exit(EXIT_FATAL)  # destructors would only meet the broken context again
         channel.send(**last)
+    runtime.close()
     return 0
 
 
