@@ -14,6 +14,11 @@ DEFAULT_LIMIT = 16
 # An estimate is this coarse: of two candidates this near, one that needs no compiling is the better try.
 NEAR = 0.9
 _TILE_SHARE = 4  # of the candidates, at most one in so many (and never fewer than two) may share a tile
+# Estimates of one family against another are coarser still: every family whose best estimate is within this factor of
+# the best of all gets at least one in so many of the places, the others one place each.
+_RIVAL = 1.5
+_FAMILY_SHARE = 4
+_HOPEFUL = 4
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,9 @@ def rank(
 ) -> Ranking:
     """Asks every family and takes the `limit` most promising kernels.
 
-    The best kernel of each family that is legal is always among them (limit permitting), because an estimate of one
-    family against another is coarser than within one; no tile takes more than its share, because clusters and stages
-    of one tile are alike. A kernel that is `built` goes before an equal one that is not.
+    The best kernel of each family that is legal is always among them (limit permitting), and several of a family
+    that the estimates place near the best one. No tile takes more than its share, because clusters and stages of one
+    tile are alike. A kernel that is `built` goes before an equal one that is not.
     """
     legal: list[Ranked] = []
     illegal, refused = [], []
@@ -90,21 +95,40 @@ def _consider(family: Family, kernel: Kernel, workload: Workload, gpu: GpuSpec) 
 
 def _choose(legal: list[Ranked], limit: int, built: Container[Kernel]) -> list[Ranked]:
     keyed = sorted(legal, key=lambda r: (r.score.us, r.kernel.name))
-    near = sorted(keyed, key=lambda r: r.score.us * (NEAR if r.kernel in built else 1.0)) if built else keyed
-    first_of_family: dict[str, Ranked] = {}
-    for ranked in near:
-        first_of_family.setdefault(ranked.kernel.family, ranked)
-    chosen = list(first_of_family.values())[:limit]
+    hopeful = keyed[: _HOPEFUL * limit]  # asking whether a kernel is built renders its source: not for every one
+    ready = {r for r in hopeful if r.kernel in built}
+    near = sorted(keyed, key=lambda r: r.score.us * (NEAR if r in ready else 1.0))
     share = max(2, ceil(limit / _TILE_SHARE))
-    tiles = Counter(tile_of(r.kernel) for r in chosen)
+    chosen: list[Ranked] = []
+    taken: set[Ranked] = set()
+    tiles: Counter[tuple[str, str]] = Counter()
+
+    def take(ranked: Ranked) -> bool:
+        if len(chosen) >= limit or ranked in taken or tiles[tile_of(ranked.kernel)] >= share:
+            return False
+        chosen.append(ranked)
+        taken.add(ranked)
+        tiles[tile_of(ranked.kernel)] += 1
+        return True
+
+    for places, group in _family_places(near, limit):
+        got = 0
+        for ranked in group:
+            got += got < places and take(ranked)
     for ranked in near:
-        if len(chosen) >= limit:
-            break
-        if ranked not in chosen and tiles[tile_of(ranked.kernel)] < share:
-            chosen.append(ranked)
-            tiles[tile_of(ranked.kernel)] += 1
+        take(ranked)
     order = {ranked: i for i, ranked in enumerate(near)}
     return sorted(chosen, key=order.__getitem__)
+
+
+def _family_places(near: list[Ranked], limit: int) -> list[tuple[int, list[Ranked]]]:
+    """How many places each family has for certain, and its kernels; one place each comes before the further ones."""
+    groups: dict[str, list[Ranked]] = {}
+    for ranked in near:
+        groups.setdefault(ranked.kernel.family, []).append(ranked)
+    best = near[0].score.us if near else 0.0
+    rivals = [g for g in groups.values() if g[0].score.us <= _RIVAL * best]
+    return [(1, g) for g in groups.values()] + [(limit // _FAMILY_SHARE - 1, g) for g in rivals]
 
 
 def tile_of(kernel: Kernel) -> tuple[str, str]:

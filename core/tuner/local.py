@@ -22,7 +22,10 @@ def record_identity(gpu: GpuIdentity, toolchain: Toolchain) -> Identity:
 
 def gpu_here(name: str = "auto") -> GpuIdentity:
     """The GPU of this machine, which must be the one that is named. Raises DeviceError."""
-    here = resolve_gpu("auto")
+    try:
+        here = resolve_gpu("auto")
+    except DeviceError as error:
+        raise DeviceError(error.what, "tuning needs a GPU; `--gpu h200 --replay` plays the records of one") from error
     if name.strip().lower() != "auto" and resolve_gpu(name).name != here.name:
         raise DeviceError(
             f"the GPU here is {here.name}, not {name}", f"leave --gpu out, or add --replay for the records of {name}"

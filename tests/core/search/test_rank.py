@@ -38,6 +38,11 @@ def test_every_legal_family_is_tried():
     assert ranking.candidates[-1].kernel.family == "slow"
 
 
+def test_a_rival_family_gets_several_places():
+    ranking = rank(gemm(), H200, {"stub": MANY, "rival": StubFamily("rival", MANY.tiles, bias_us=4.0)}, limit=16)
+    assert [r.kernel.family for r in ranking.candidates].count("rival") >= 4
+
+
 def test_one_tile_takes_no_more_than_its_share():
     ranking = rank(gemm(), H200, {"stub": MANY, "clusters": Clusters("clusters")}, limit=16)
     assert [r.kernel.stem.startswith("128_") for r in ranking.candidates].count(True) <= 5
