@@ -31,7 +31,7 @@ class Depthwise:
     @property
     def stem(self) -> str:
         window = f"_w{self.taps_w}s{self.stride_w}" if self.taps_w else ""
-        return f"dw_v{self.vec}p{self.pixels}_{self.block_c}x{self.block_p}{window}"
+        return f"dw{self.vec}x{self.pixels}_{self.block_c}x{self.block_p}{window}"
 
     @property
     def params(self) -> dict[str, int | str]:
@@ -54,7 +54,7 @@ class Grouped:
 
     @property
     def stem(self) -> str:
-        return f"fma_{self.tile_p}x{self.tile_k}_{self.micro_p}x{self.micro_k}_v{self.vec}x{self.vec_out}"
+        return f"fma{self.tile_p}x{self.tile_k}_{self.micro_p}x{self.micro_k}_v{self.vec}x{self.vec_out}"
 
     @property
     def params(self) -> dict[str, int | str]:

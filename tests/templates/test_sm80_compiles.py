@@ -28,7 +28,7 @@ KINDS = [
     ("sm80_gemm", GEMM, "128x128x64_2x2_s3", H200),
     ("sm80_conv", CONV, "128x128x32_2x2_s4_i16_optimized", A100),
     ("sm80_conv", SPLIT, "64x64x64_2x2_s5_i16_optimized_split", H200),
-    ("direct_conv", DEPTHWISE, "dw_v8p4_8x16_w3s1", T4),
+    ("direct_conv", DEPTHWISE, "dw8x4_8x16_w3s1", T4),
 ]
 
 
@@ -118,7 +118,7 @@ def test_split_k_asks_for_its_partial_sums(built):
 
 @pytest.mark.compiles
 def test_depthwise_checks(built):
-    kernel, library, _ = built["dw_v8p4_8x16_w3s1"]
+    kernel, library, _ = built["dw8x4_8x16_w3s1"]
     assert check(library, kernel, DEPTHWISE) == 0
     assert check(library, kernel, replace(DEPTHWISE, r=5, pad=(2, 1, 2, 1))) == 0, "only the width is compiled in"
     assert check(library, kernel, replace(DEPTHWISE, stride=(1, 2))) == -1
