@@ -60,7 +60,9 @@ def infer_node(
         found = shape_inference.infer_node_outputs(
             schema, node_proto(node), inputs, values, opset_imports=[onnx.helper.make_opsetid("", opset)]
         )
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+    except onnx.checker.ValidationError as error:
+        raise ModelError(f"{where} is not formed as ONNX wants it: {_reason(error)}") from None
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
         shapes = ", ".join(f"{n!r} {list(types[n].shape)}" for n in node.inputs if n)
         raise ModelError(f"{where} does not fit its inputs {shapes}: {_reason(error)}") from None
     return {n: _static(found.get(n), f"tensor {n!r} of {where}") for n in node.outputs if n}

@@ -95,8 +95,11 @@ class Subgraph:
 
 
 def attributes(node: "NodeProto") -> Mapping[str, Any]:
-    """The attributes as int, float, str, bytes, tuples of them, or numpy arrays."""
-    return {a.name: _attribute_value(a) for a in node.attribute}
+    """The attributes as int, float, str, bytes, tuples of them, or numpy arrays. Raises ModelError."""
+    try:
+        return {a.name: _attribute_value(a) for a in node.attribute}
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ModelError(f"an attribute of node {node.name!r} ({node.op_type}) can't be read: {error}") from None
 
 
 def _attribute_value(attribute: "AttributeProto") -> Any:

@@ -305,8 +305,10 @@ def _group_norm(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
 
 def _transpose(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
     rank = _rank(node, walker)
-    perm = node.attrs.get("perm", tuple(reversed(range(rank))))
-    return [with_attrs(node, perm=tuple(int(p) for p in perm))]
+    perm = tuple(int(p) for p in node.attrs.get("perm", tuple(reversed(range(rank)))))
+    if sorted(perm) != list(range(rank)):
+        raise ModelError(f"node {node.name!r} (Transpose) has perm {list(perm)}, no order of {rank} dimensions")
+    return [with_attrs(node, perm=perm)]
 
 
 def _roi_align(node: Node, opset: int, walker: Walker) -> Sequence[Node]:

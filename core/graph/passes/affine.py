@@ -27,10 +27,19 @@ class Affine:
 def fold_affine(graph: Graph) -> Graph:
     """Folds scales and shifts that follow Conv, ConvTranspose or Gemm, as their only reader, into weights and bias."""
     editor = _Editor(graph)
+    with np.errstate(all="ignore"):  # what does not stay finite is not folded
+        for node in graph.nodes:
+            affine = affine_of(graph, node)
+            if affine is None or not editor.fold(node, affine):
+                editor.keep(node)
+    return editor.graph()
+
+
+def fold_gemm_factors(graph: Graph) -> Graph:
+    """Folds Gemm's alpha and beta into its constant weight and bias."""
+    editor = _Editor(graph)
     for node in graph.nodes:
-        affine = affine_of(graph, node)
-        if affine is None or not editor.fold(node, affine):
-            editor.keep(node)
+        editor.keep(editor.without_factors(node) if node.op == "Gemm" and not node.domain else node)
     return editor.graph()
 
 
@@ -78,10 +87,10 @@ def _batch_norm(graph: Graph, node: Node) -> Affine | None:
     if any(v is None for v in values) or node.attrs.get("training_mode", 0):
         return None
     gamma, beta, mean, variance = (np.asarray(v, np.float64) for v in values)
-    deviation = np.sqrt(variance + node.attrs["epsilon"])
-    if not (deviation > 0).all():
+    spread = variance + node.attrs["epsilon"]
+    if not (spread > 0).all():
         return None
-    scale = gamma / deviation
+    scale = gamma / np.sqrt(spread)
     return Affine(node.inputs[0], scale, beta - mean * scale)
 
 
@@ -176,6 +185,23 @@ class _Editor:
         values = (gamma * affine.scale).astype(gamma.dtype), (beta * affine.scale + affine.shift).astype(beta.dtype)
         names = [self._constant(f"{t}/folded", v) for t, v in zip(maker.inputs[1:3], values, strict=True)]
         return replace(maker, inputs=(maker.inputs[0], *names, *maker.inputs[3:]))
+
+    def without_factors(self, node: Node) -> Node:
+        """The Gemm with alpha and beta 1, as far as the operands they scale are constants."""
+        attrs, inputs = dict(node.attrs), list(node.inputs)
+        for key, position in (("alpha", 1), ("beta", 2)):
+            factor = attrs.pop(key, 1.0)
+            name = inputs[position] if position < len(inputs) else ""
+            value = self._constants.get(name)
+            if factor == 1 or not name:
+                attrs |= {key: factor} if factor != 1 and key == "alpha" else {}
+                continue
+            scaled = None if value is None else (value.astype(np.float64) * factor).astype(value.dtype)
+            if scaled is None or not np.isfinite(scaled.astype(np.float64)).all():
+                attrs[key] = factor
+            else:
+                inputs[position] = self._constant(f"{name}/scaled", scaled)
+        return replace(node, attrs=attrs, inputs=tuple(inputs))
 
     def decompose(self, node: Node, affine: Affine) -> None:
         source: TensorType = self._graph.types[affine.x]
