@@ -43,7 +43,7 @@ class Device:
         return self._taken[-1]
 
     def get(self, pointer: int, shape: tuple[int, ...], dtype: type) -> np.ndarray:
-        out = np.empty(shape, dtype)
+        out: np.ndarray = np.empty(shape, dtype)
         self.runtime.to_host(out, pointer)
         return out
 
@@ -93,8 +93,8 @@ def test_reference_gemm(device: Device, key: str) -> None:
     stored_a = a if work.layout_a == "row" else a.transpose(0, 2, 1)
     stored_b = b if work.layout_b == "row" else b.transpose(0, 2, 1)
     out = device.empty(4 * source.size)
-    pointers = [device.put(x) for x in (stored_a, stored_b, bias, source)]
-    device.reference.run(work, *pointers, out, device.stream)
+    at = [device.put(x) for x in (stored_a, stored_b, bias, source)]
+    device.reference.run(work, at[0], at[1], at[2], at[3], out, device.stream)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     for step in work.epilogue.ops:
         exact = {

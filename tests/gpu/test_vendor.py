@@ -1,6 +1,6 @@
 """Every algorithm of cuBLASLt and cuDNN that we would compare with: right values, alone and inside a CUDA graph."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def test_each_algorithm_is_right(runtime: Runtime, reference_library: Path, gpu:
         for peer in found.found:
             assert f"fused {CASES[key]}" in peer.detail
 
-            def once(launch=peer.launch) -> None:  # type: ignore[no-untyped-def]
+            def once(launch: Callable[[int, int], None] = peer.launch) -> None:
                 for slot in tensors.checked:
                     launch(stream, slot)
 
