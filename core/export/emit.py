@@ -33,7 +33,7 @@ DTYPE_NUMBERS = {
     DType.F16: 1, DType.F32: 2, DType.F64: 3, DType.BF16: 4, DType.I8: 5, DType.U8: 6, DType.I32: 7, DType.I64: 8,
     DType.BOOL: 9,
 }  # fmt: skip
-_NUMPY = {
+NUMPY_NAMES = {
     DType.F16: "float16", DType.F32: "float32", DType.F64: "float64", DType.BF16: "uint16", DType.I8: "int8",
     DType.U8: "uint8", DType.I32: "int32", DType.I64: "int64", DType.BOOL: "bool",
 }  # fmt: skip
@@ -152,7 +152,7 @@ def _port(port: Port) -> dict[str, Any]:
         "shape": list(port.type.shape),
         "dtype": DTYPE_NUMBERS[port.type.dtype],
         "bytes": port.type.nbytes,
-        "numpy": _NUMPY[port.type.dtype],
+        "numpy": NUMPY_NAMES[port.type.dtype],
     }
 
 

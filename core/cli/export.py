@@ -1,0 +1,166 @@
+"""`export`: tune what has no record yet, write the library, and verify it where the GPU is here."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.cli import Reporter
+from core.errors import DeviceError, ExportError
+
+if TYPE_CHECKING:
+    from core.build.toolchain import Toolchain
+    from core.device import GpuIdentity
+    from core.session import Session
+    from core.tuner.choice import Choice
+
+_DTYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file, or the name of a built-in sample")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="DIR", help="folder to write; replaced if it is an export"
+    )
+    parser.add_argument(
+        "--gpu", default="auto", metavar="NAME", help="auto (default): tune on the GPU here; a name: take its records"
+    )
+    parser.add_argument("--name", metavar="NAME", help="of the library and its functions (default: the model's)")
+    parser.add_argument("--batch", type=_positive_int, metavar="N", help="batch size (default: the model's own)")
+    parser.add_argument("--dtype", choices=_DTYPES, default="fp16", help="what the kernels compute in (default: fp16)")
+    parser.add_argument("--plan", metavar="FILE", help="take the regions of this plan file instead of planning")
+    parser.add_argument("--budget", type=float, metavar="MIN", help="minutes tuning may take (default: no limit)")
+    parser.add_argument("--no-tune", action="store_true", help="estimate what has no record instead of tuning it")
+    parser.add_argument("--no-verify", action="store_true", help="do not run the library after it is written")
+    parser.add_argument("--jobs", type=_positive_int, metavar="N", help="compilers side by side (default: by memory)")
+    parser.add_argument("--runtime", default="cuda-bindings", metavar="NAME", help="cuda-bindings (default) or pycuda")
+
+
+def run(args: argparse.Namespace, reporter: Reporter) -> int:
+    from core.build.toolchain import find_toolchain
+    from core.device import resolve_gpu
+    from core.export.exporter import Origins, check_target, complete_choices, export
+    from core.export.lower import refuse_missing_kernels
+    from core.session import open_model
+    from templates.types import DType
+
+    session = open_model(args.model, args.batch, DType(_DTYPES[args.dtype]), args.plan)
+    refuse_missing_kernels(session.graph, session.plan)
+    out = Path(args.output)
+    check_target(out.absolute())
+    gpu = resolve_gpu(args.gpu)
+    toolchain = find_toolchain()
+    chosen = _choices(args, reporter, session, gpu, toolchain)
+    choices = complete_choices(session.plan, chosen, gpu)
+    guessed = sum(key not in chosen for key in choices)
+    if guessed:
+        reporter.log(f"{guessed} of {len(choices)} workloads have no record of {gpu.name}: their kernels are estimates")
+    manifest = export(
+        session.graph, session.plan, choices, gpu, out, toolchain, Origins(_source(args.model), args.batch), args.name,
+        args.jobs, lambda done, count, file: reporter.log(f"compiled {done}/{count}: {file}"),
+    )  # fmt: skip
+    checked = None if args.no_verify or not _is_here(gpu) else _verify(out, args, reporter)
+    data = _result(out, manifest, gpu, checked)
+    reporter.result(data, lambda: _text(data))
+    if checked is not None and not checked["ok"]:
+        raise ExportError(
+            f"the library in {out} does not compute what {args.model} computes", "see `verify`, and report it"
+        )
+    return 0
+
+
+def _choices(
+    args: argparse.Namespace, reporter: Reporter, session: "Session", gpu: "GpuIdentity", toolchain: "Toolchain"
+) -> "dict[str, Choice]":
+    """The kernels on record; with --gpu auto after tuning what the records do not hold."""
+    from core.records.store import Records
+    from core.tuner.choice import choose
+    from core.tuner.local import record_identity
+
+    here = args.gpu.strip().lower() == "auto"
+    if here and not args.no_tune and session.plan.workloads:
+        _tune(args, reporter, session)
+    records = Records()
+    try:
+        found = choose(session.plan, records, record_identity(gpu, toolchain)) if here else {}
+        return {**choose([k for k in session.plan.workloads if k not in found], records, gpu.name), **found}
+    finally:
+        records.close()
+
+
+def _tune(args: argparse.Namespace, reporter: Reporter, session: "Session") -> None:
+    from core.cli.tune import run_interruptibly
+    from core.cli.tuning_view import TuningView
+    from core.errors import Cancelled
+    from core.tuner.job import Options
+    from core.tuner.local import local_job
+
+    with (
+        local_job(session.plan, Options(args.budget), "auto", args.runtime, args.jobs) as job,
+        TuningView(reporter) as view,
+    ):
+        run_interruptibly(job, view)
+        if job.cancelled:
+            raise Cancelled("stopped; what was measured is kept, the same command goes on from there")
+
+
+def _source(model: str) -> str:
+    """What the manifest keeps to find the model again: a built-in's name, or the file's absolute path."""
+    from core.importer.samples import sample_names
+
+    return model if model in sample_names() else str(Path(model).absolute())
+
+
+def _is_here(gpu: "GpuIdentity") -> bool:
+    from core.device import detect_gpu
+
+    try:
+        return detect_gpu().name == gpu.name
+    except DeviceError:  # no GPU here: nothing to verify on, which the result says
+        return False
+
+
+def _verify(out: Path, args: argparse.Namespace, reporter: Reporter) -> dict[str, Any]:
+    from core.export.verify import verify
+
+    reporter.log("verifying against ONNX Runtime")
+    return verify(out, runtime=args.runtime)
+
+
+def _result(out: Path, manifest: dict[str, Any], gpu: "GpuIdentity", checked: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        "folder": str(out),
+        "library": str(out / f"lib{manifest['name']}.so"),
+        "gpu": gpu.name,
+        "steps": len(manifest["steps"]),
+        "conversions": manifest["conversions"],
+        "memory": manifest["memory"],
+        "measured": manifest["measured"],
+        "estimated": manifest["estimated"],
+        "notes": manifest["notes"],
+        "verify": checked,
+    }
+
+
+def _text(data: dict[str, Any]) -> str:
+    from core.cli.verify import as_text
+
+    conversions = data["conversions"]
+    lines = [
+        f"{data['library']}: {data['steps']} kernels for {data['gpu']}",
+        f"layout and type conversions: {conversions['steps']} kernels, {conversions['bytes'] / 2**20:.2f} MiB",
+        f"workspace {data['memory']['workspace_bytes'] / 2**20:.1f} MiB, "
+        f"weights {data['memory']['weight_bytes'] / 2**20:.1f} MiB",
+        *data["notes"],
+    ]
+    if not data["measured"]:
+        lines.append(
+            "nothing was measured here" + (f"; {data['estimated']} kernels are estimates" * bool(data["estimated"]))
+        )
+    lines.append(as_text(data["verify"]) if data["verify"] else "not verified: this GPU is not here")
+    return "\n".join(lines)
+
+
+def _positive_int(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)

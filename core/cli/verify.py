@@ -1,0 +1,44 @@
+"""`verify`: load an exported library, compare it with ONNX Runtime, print errors and latency."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from core.cli import Reporter
+from core.errors import ExportError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", help="a folder that `export` wrote")
+    parser.add_argument("--model", metavar="MODEL", help="the original model (default: the one the manifest names)")
+    parser.add_argument("--inputs", metavar="FILE", help="a .npz file with the inputs by name (default: random ones)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random inputs (default: 0)")
+    parser.add_argument("--runtime", default="cuda-bindings", metavar="NAME", help="cuda-bindings (default) or pycuda")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the GPU (default: 0)")
+
+
+def run(args: argparse.Namespace, reporter: Reporter) -> int:
+    from core.export.verify import verify
+
+    inputs = Path(args.inputs) if args.inputs else None
+    data = verify(Path(args.folder), args.model, inputs, args.seed, args.runtime, args.device)
+    reporter.result(data, lambda: as_text(data))
+    if not data["ok"]:
+        wrong = next(o for o in data["outputs"] if not o["ok"])
+        raise ExportError(
+            f"output {wrong['name']!r} of {data['library']} differs from ONNX Runtime by a relative L2 of "
+            f"{wrong['relative_l2']:.3g}, more than {data['tolerance']:g}",
+            "export the model again",
+        )
+    return 0
+
+
+def as_text(data: dict[str, Any]) -> str:
+    """A line for each output, and the latency."""
+    lines = [
+        f"{'ok' if o['ok'] else 'WRONG'}  {o['name']}: relative L2 {o['relative_l2']:.3g}, max abs {o['max_abs']:.3g}"
+        for o in data["outputs"]
+    ]
+    low, high = min(data["samples_ms"]), max(data["samples_ms"])
+    lines.append(f"{data['latency_ms']:.4f} ms on {data['gpu']} ({low:.4f} to {high:.4f}), against {data['reference']}")
+    return "\n".join(lines)

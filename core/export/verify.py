@@ -1,0 +1,186 @@
+"""Does an exported library compute what the model computes, and how fast."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core.errors import ExportError
+from core.export.emit import NUMPY_NAMES
+from core.export.exporter import read_manifest
+from core.export.manifest import FORMAT, digest
+from core.export.reference import load_inputs, random_inputs, reference_outputs
+from core.importer.load import load_graph
+from core.paths import ROOT
+from templates.types import DType
+
+TIME_LIMIT_S = 600.0
+# Relative L2 error of a whole model against float32, by what its activations are stored in.
+TOLERANCE = {DType.F16: 1e-2, DType.BF16: 5e-2, DType.F32: 1e-2}
+_LOG_CHARACTERS = 500
+
+
+def verify(
+    folder: Path,
+    model: str | None = None,
+    inputs: Path | None = None,
+    seed: int = 0,
+    runtime: str = "cuda-bindings",
+    ordinal: int = 0,
+    time_limit_s: float = TIME_LIMIT_S,
+) -> dict[str, Any]:
+    """Run an exported library on this machine's GPU and compare it with ONNX Runtime.
+
+    Args:
+        model: the original model, a path or a built-in name; the one the manifest names if not given.
+        inputs: a .npz file with the inputs by name; seeded random ones if not given.
+
+    Returns:
+        The JSON of cli.md's `verify` with "gpu", "samples_ms", "tolerance" and "ok" beside; an output is ok if it is
+        within the tolerance both alone and amid back-to-back runs.
+
+    Raises:
+        ExportError: the folder is no exported library or was changed, the library fails, crashes or hangs.
+        ModelError: the model can't be read.
+    """
+    data = checked_manifest(folder)
+    source = model or data["source"]
+    graph = load_graph(source, data.get("batch"))
+    given = load_inputs(inputs, data["inputs"]) if inputs else random_inputs(graph, seed)
+    arrays = [_fitting(given, port) for port in data["inputs"]]
+    with ThreadPoolExecutor(1) as pool:
+        reference = pool.submit(reference_outputs, source, given)
+        answer, first, again = _run_child(folder, data, arrays, runtime, ordinal, time_limit_s)
+        wanted = reference.result()
+    tolerance = TOLERANCE[DType(data["dtype"])]
+    outputs = [
+        _compared(port, pair, expected, tolerance)
+        for port, pair, expected in zip(data["outputs"], zip(first, again, strict=True), wanted, strict=True)
+    ]
+    return {
+        "library": str(folder / f"lib{data['name']}.so"),
+        "outputs": outputs,
+        "latency_ms": answer["latency_ms"],
+        "samples_ms": answer["samples_ms"],
+        "reference": f"ONNX Runtime on the CPU, {source}",
+        "gpu": answer["gpu"],
+        "tolerance": tolerance,
+        "ok": all(o["ok"] for o in outputs),
+    }
+
+
+def checked_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest, once every file it lists is there with its checksum. Raises ExportError."""
+    data = read_manifest(folder)
+    if data is None:
+        raise ExportError(f"{folder} is no exported library (its manifest.json is missing or damaged)")
+    if data["format"] != FORMAT:
+        raise ExportError(
+            f"{folder} has format {data['format']}, this version reads {FORMAT}", "export the model again"
+        )
+    for name, wanted in data["files"].items():
+        path = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_file():
+            raise ExportError(f"{folder} lacks the file {name}", "export the model again")
+        if digest(path) != wanted:
+            raise ExportError(f"{path} was changed after the export", "export the model again")
+    return data
+
+
+def _fitting(given: Mapping[str, np.ndarray], port: Mapping[str, Any]) -> np.ndarray:
+    """The input as the library takes it. Raises ExportError when the model's graph has no such input."""
+    if port["name"] not in given:
+        raise ExportError(
+            f"the model has no input {port['name']!r} as the library has", "pass the original with --model"
+        )
+    array = np.ascontiguousarray(given[port["name"]])
+    if list(array.shape) != port["shape"]:
+        raise ExportError(
+            f"input {port['name']!r} has shape {list(array.shape)}, the library takes {port['shape']}",
+            "pass the original with --model",
+        )
+    return array
+
+
+def _run_child(
+    folder: Path, data: Mapping[str, Any], arrays: list[np.ndarray], runtime: str, ordinal: int, limit: float
+) -> tuple[dict[str, Any], list[np.ndarray], list[np.ndarray]]:
+    """(answer, outputs of the first run, outputs of a run amid others) of the library in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="bolt-verify-") as name:
+        work = Path(name)
+        paths = {key: str(work / file) for key, file in
+                 (("inputs", "inputs.npz"), ("results", "results.npz"), ("answer", "answer.json"))}  # fmt: skip
+        named: dict[str, Any] = {f"input{i}": a for i, a in enumerate(arrays)}
+        np.savez(paths["inputs"], **named)
+        outputs = [{"shape": o["shape"], "numpy": NUMPY_NAMES[DType(o["dtype"])]} for o in data["outputs"]]
+        library = str((folder / f"lib{data['name']}.so").resolve())
+        job = {
+            **paths,
+            "library": library,
+            "name": data["name"],
+            "outputs": outputs,
+            "runtime": runtime,
+            "ordinal": ordinal,
+        }
+        (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        command = [sys.executable, "-m", "core.export.verify_child", str(work / "job.json")]
+        with (
+            (work / "log").open("wb") as errors,
+            subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=errors, stderr=errors, start_new_session=True
+            ) as process,
+        ):
+            try:
+                process.wait(limit)
+            except subprocess.TimeoutExpired:
+                raise ExportError(
+                    f"the library did not finish within {limit:.0f} s", "export the model again"
+                ) from None
+            finally:
+                process.kill()
+        log = (work / "log").read_text(encoding="utf-8", errors="replace")
+        return _answer(paths, process.returncode, log, len(outputs))
+
+
+def _answer(
+    paths: Mapping[str, str], status: int, log: str, count: int
+) -> tuple[dict[str, Any], list[np.ndarray], list[np.ndarray]]:
+    if not Path(paths["answer"]).is_file():
+        raise ExportError(f"the process running the library ended with status {status}: {log[-_LOG_CHARACTERS:]}")
+    answer = json.loads(Path(paths["answer"]).read_text(encoding="utf-8"))
+    if "error" in answer:
+        raise ExportError(answer["error"])
+    with np.load(paths["results"]) as results:
+        first = [results[f"first{i}"] for i in range(count)]
+        again = [results[f"again{i}"] for i in range(count)]
+    return answer, first, again
+
+
+def _compared(
+    port: Mapping[str, Any], pair: tuple[np.ndarray, np.ndarray], wanted: np.ndarray, tolerance: float
+) -> dict[str, Any]:
+    """Errors of the worse of the two runs; integers and booleans must be equal."""
+    relative, largest = 0.0, 0.0
+    for mine in pair:
+        if mine.shape != wanted.shape:
+            raise ExportError(
+                f"output {port['name']!r} has shape {list(mine.shape)}, ONNX Runtime's {list(wanted.shape)}"
+            )
+        difference = mine.astype(np.float64) - wanted.astype(np.float64)
+        difference[(mine == wanted) | (np.isnan(mine.astype(np.float64)) & np.isnan(wanted.astype(np.float64)))] = 0.0
+        norm = float(np.linalg.norm(wanted.astype(np.float64)))
+        relative = max(relative, float(np.linalg.norm(difference)) / (norm or 1.0), key=_nan_last)
+        largest = max(largest, float(np.abs(difference).max(initial=0.0)), key=_nan_last)
+    exact = wanted.dtype.kind not in "f"
+    ok = bool(relative == 0.0 if exact else relative <= tolerance)
+    return {"name": port["name"], "relative_l2": relative, "max_abs": largest, "ok": ok}
+
+
+def _nan_last(value: float) -> float:
+    return float("inf") if value != value else value
