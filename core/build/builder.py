@@ -27,6 +27,7 @@ from core.errors import Cancelled, ToolchainError
 from core.measure.measurement import Failure, Stage
 from core.paths import cache_dir as default_cache_dir
 from templates import families
+from templates.emit import namespace_of
 from templates.family import Family, Kernel
 from templates.gpu import GpuSpec
 
@@ -241,12 +242,7 @@ def _smaller(batch: Batch, log: str) -> list[Batch]:
 
 
 def share_usages(batch: Batch, usages: Sequence[Usage]) -> dict[Kernel, list[Usage]]:
-    """Which entry functions belong to which kernel: the one with the longest name inside the mangled name."""
+    """Which entry functions belong to which kernel: the one whose namespace is inside the mangled name."""
     if len(batch) == 1:
         return {batch[0]: list(usages)}
-    shares: dict[Kernel, list[Usage]] = {k: [] for k in batch}
-    for usage in usages:
-        owners = [k for k in batch if k.name in usage.function]
-        if owners:
-            shares[max(owners, key=lambda k: len(k.name))].append(usage)
-    return shares
+    return {kernel: [u for u in usages if namespace_of(kernel) in u.function] for kernel in batch}

@@ -11,6 +11,7 @@ from core.build.artifact import BuiltKernel
 from core.build.toolchain import Toolchain
 from core.device import GpuIdentity
 from core.measure.measurement import Failure, GpuState, Measurement, Outcome, Phase, Stage
+from templates.emit import namespace_of
 from templates.epilogue import Epilogue, EpilogueOp
 from templates.family import Candidate, Family, Kernel, Launch, Score
 from templates.gpu import KNOWN_GPUS, GpuSpec
@@ -57,7 +58,7 @@ class StubFamily:
         return Score(true_us(candidate, workload) * 0.9 + self.bias_us, "the stub's formula")
 
     def source(self, kernel: Kernel) -> str:
-        return f"// {kernel.name}{' BAD' if kernel['tile'] == 13 else ''}\n"
+        return f"// {namespace_of(kernel)} {kernel.name}{' BAD' if kernel['tile'] == 13 else ''}\n"
 
     def flags(self, kernel: Kernel, gpu: GpuSpec) -> tuple[str, ...]:
         return ("-DSTUB",)

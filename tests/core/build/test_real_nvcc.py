@@ -12,6 +12,7 @@ from core.build.nvcc import compile_library
 from core.build.toolchain import find_toolchain
 from core.errors import ToolchainError
 from core.measure.measurement import Failure
+from templates.emit import namespace_of
 from templates.family import Kernel
 from templates.gpu import GpuSpec
 from tests.core.tuning_stubs import H200, StubFamily, kernels_of
@@ -20,11 +21,11 @@ pytestmark = pytest.mark.compiles
 
 SOURCE = """
 #include "bolt/abi.h"
-namespace ns_NAME {
+namespace SPACE {
 __global__ void body(float* p) { __shared__ float s[256]; s[threadIdx.x] = p[0]; __syncthreads(); p[1] = s[0] BAD; }
 }
 extern "C" __attribute__((visibility("default"))) int bolt_run_NAME(float* p) {
-  ns_NAME::body<<<1, 32>>>(p);
+  SPACE::body<<<1, 32>>>(p);
   return 0;
 }
 """
@@ -34,7 +35,7 @@ extern "C" __attribute__((visibility("default"))) int bolt_run_NAME(float* p) {
 class TinyFamily(StubFamily):
     def source(self, kernel: Kernel) -> str:
         bad = "+ undefined_thing" if kernel["tile"] == 13 else ""
-        return SOURCE.replace("NAME", kernel.name).replace("BAD", bad)
+        return SOURCE.replace("NAME", kernel.name).replace("SPACE", namespace_of(kernel)).replace("BAD", bad)
 
     def flags(self, kernel: Kernel, gpu: GpuSpec) -> tuple[str, ...]:
         return ("-gencode", "arch=compute_90a,code=sm_90a")
@@ -58,7 +59,7 @@ def test_a_library_of_two_files(tmp_path: Path):
     for name in ("a", "b"):
         sources.append(tmp_path / name / "unit.cu")
         sources[-1].parent.mkdir()
-        sources[-1].write_text(SOURCE.replace("NAME", name).replace("BAD", ""))
+        sources[-1].write_text(SOURCE.replace("NAME", name).replace("SPACE", name).replace("BAD", ""))
     compile_library(sources, tmp_path / "out/lib.so", "90a", find_toolchain(), jobs=2)
     library = ctypes.CDLL(str(tmp_path / "out/lib.so"))
     assert hasattr(library, "bolt_run_a") and hasattr(library, "bolt_run_b")
