@@ -20,7 +20,7 @@ from templates.family import Kernel, Launch
 from templates.gpu import KNOWN_GPUS, GpuSpec, known_gpu
 from templates.types import DType
 from templates.workload import ConvWorkload, GemmWorkload, Workload
-from tests.gpu.sm90_cases import CASES, Case
+from tests.gpu.sm90_cases import CASES, GEMMS, SHARED_B, Case
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
 from tests.gpu.test_kernels_sm80 import (  # noqa: E402  it needs torch
@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.skipif(
         not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="no Hopper GPU"
     ),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(400, method="thread"),  # a kernel that hangs is beyond the reach of signals
 ]
 
 
@@ -115,10 +115,14 @@ def run(kernels: Kernels, kernel: Kernel, w: Workload, launch: Launch, tensors: 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.family}-{c.stem}-{c.epilogue}-{c.dtype}")
 def test_kernel_matches_fp32_reference(case: Case, kernels: Kernels) -> None:
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    gpu, kernel = spec(), case.kernel(spec())
-    workloads = list(case.workloads(gpu))
+    workloads = list(case.workloads(spec()))
     assert workloads
+    check_against_fp32(case, workloads, kernels)
+
+
+def check_against_fp32(case: Case, workloads: list[Workload], kernels: Kernels) -> None:
+    gpu, kernel = spec(), case.kernel(spec())
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     for w in workloads:
         torch.manual_seed(0)
         a, b, shape = operands(w)
@@ -202,3 +206,11 @@ def test_a_kernel_refuses_what_it_cannot_run(kernels: Kernels) -> None:
         else:
             args.c += 1
         assert check(ctypes.byref(args)) == -1
+
+
+@pytest.mark.parametrize("case", GEMMS, ids=lambda c: f"{c.stem}-{c.epilogue}-{c.dtype}")
+def test_one_b_serves_the_whole_batch(case: Case, kernels: Kernels) -> None:
+    workload = case.specialise(SHARED_B)
+    if reason := families()[case.family].illegal(case.kernel(spec()), workload, spec()):
+        pytest.skip(reason)
+    check_against_fp32(case, [workload], kernels)

@@ -278,3 +278,13 @@ def test_direct_instances_are_those_that_were_measured():
     assert len(INSTANCES) == len({i.stem for i in INSTANCES}) == 23
     assert Instance(112, 1, 3, "resident") in INSTANCES and Instance(208, 2, 1, "alternate", 3) in INSTANCES
     assert all(i.pixels % 8 == 0 and i.groups <= 4 for i in INSTANCES)
+
+
+def test_stream_k_shares_no_file_with_kernels_that_launch_programmatically():
+    flags = {k["schedule"]: GEMM.flags(k, H200) for k in GEMM.kernels(ALL[0], H200)}
+    gdc = "-DCUTLASS_ENABLE_GDC_FOR_SM90=1"
+    assert gdc in flags["pingpong"] and flags["pingpong"] == flags["cooperative"]
+    assert gdc not in flags["stream_k"]
+    assert not any(
+        c.pdl for k in legal(GEMM, ALL[0]) if k["schedule"] == "stream_k" for c in GEMM.launches(k, ALL[0], H200)
+    )

@@ -3,8 +3,8 @@
 //   Sm90Compute<chain>( accumulator [, bias broadcast along M] [, source tensor] )
 //
 // The tree goes where CollectiveBuilder takes a fusion operation; the epilogue schedule must then be named, the
-// builder's Auto schedule refuses custom trees. The bias is staged in shared memory once a tile, the source comes by TMA
-// through the epilogue's load warp, and arithmetic is fp32.
+// builder's Auto schedule refuses custom trees. The bias is staged in shared memory once a tile, the source comes by
+// TMA through the epilogue's load warp, and arithmetic is fp32.
 #pragma once
 #include "bolt/activations.h"
 #include "bolt/sm90_convert.cuh"
@@ -72,8 +72,9 @@ struct ChainNode {
 template <class Chain, class TileShape, class ElementBias, class ElementD, bool kFinalRelu>
 struct Epilogue3x {
   using ElementC = cute::conditional_t<Chain::kSource, ElementD, void>;
-  using Node = cutlass::epilogue::fusion::Sm90Compute<ChainNode<Chain, ElementD, kFinalRelu>::template Compute, ElementD,
-                                                      float, cutlass::FloatRoundStyle::round_to_nearest>;
+  using Node =
+      cutlass::epilogue::fusion::Sm90Compute<ChainNode<Chain, ElementD, kFinalRelu>::template Compute, ElementD, float,
+                                             cutlass::FloatRoundStyle::round_to_nearest>;
   using Accumulator = cutlass::epilogue::fusion::Sm90AccFetch;
   using Bias = cutlass::epilogue::fusion::Sm90RowBroadcast<
       0, TileShape, ElementBias, float, cute::Stride<cute::_0, cute::_1, cute::_0>,
@@ -82,8 +83,9 @@ struct Epilogue3x {
 
   template <class... Leaves>
   using TreeOf = cutlass::epilogue::fusion::Sm90EVT<Node, Accumulator, Leaves...>;
-  using Tree = cute::conditional_t<Chain::kBias, cute::conditional_t<Chain::kSource, TreeOf<Bias, Source>, TreeOf<Bias>>,
-                                   cute::conditional_t<Chain::kSource, TreeOf<Source>, TreeOf<>>>;
+  using Biased = cute::conditional_t<Chain::kSource, TreeOf<Bias, Source>, TreeOf<Bias>>;
+  using Unbiased = cute::conditional_t<Chain::kSource, TreeOf<Source>, TreeOf<>>;
+  using Tree = cute::conditional_t<Chain::kBias, Biased, Unbiased>;
 
   static typename Tree::Arguments arguments(void const* bias) {
     typename Tree::Arguments arguments{};

@@ -1,4 +1,4 @@
-// The mainloop of the persistent Hopper convolution: CUTLASS's im2col TMA + wgmma collective with a tiled MMA of our own.
+// The mainloop of the persistent Hopper convolution: CUTLASS's im2col TMA + wgmma collective with our own tiled MMA.
 //
 // Follows CUTLASS's conv/collective/builders/sm90_gmma_builder.inl, of which this is the notice:
 //

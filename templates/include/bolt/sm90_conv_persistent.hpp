@@ -17,8 +17,8 @@
 // Scheduling. The grid is as large as the GPU; cluster c takes cluster tiles c, c + G, c + 2G, ... with N fastest, so
 // that neighbours share input pixels in L2 (weights are small and stay there anyway).
 //
-// Programmatic dependent launch. Weights are constants, so the ring is filled with them before the wait for the previous
-// kernel, then with pixels. Dependents are released at once: their CTAs fit only when ours leave.
+// Programmatic dependent launch. Weights are constants, so the ring is filled with them before the wait for the
+// previous kernel, then with pixels. Dependents are released at once: their CTAs fit only when ours leave.
 //
 // Copyright (c) 2023 - 2025 NVIDIA CORPORATION & AFFILIATES. All rights reserved.
 // SPDX-License-Identifier: BSD-3-Clause

@@ -79,7 +79,8 @@ struct Sm90Gemm {
   static typename Gemm::Arguments arguments(bolt_args const& args) {
     typename Gemm::Arguments result{};
     result.mode = args.batch > 1 ? cutlass::gemm::GemmUniversalMode::kBatched : cutlass::gemm::GemmUniversalMode::kGemm;
-    result.problem_shape = cute::make_shape(int(args.m), int(args.n), int(args.k), int(args.batch > 1 ? args.batch : 1));
+    int const batch = args.batch > 1 ? args.batch : 1;
+    result.problem_shape = cute::make_shape(int(args.m), int(args.n), int(args.k), batch);
     result.mainloop.ptr_A = static_cast<Element const*>(args.a);
     result.mainloop.dA = stride<typename Kernel::StrideA>(args.lda, args.stride_a);
     result.mainloop.ptr_B = static_cast<Element const*>(args.b);
@@ -135,7 +136,8 @@ struct Sm90Gemm {
     if (scratch > args.workspace_bytes || (scratch && !args.workspace)) return BOLT_E_WORKSPACE;
     Gemm gemm;
     if (gemm.initialize(arguments_, args.workspace, stream) != cutlass::Status::kSuccess) return BOLT_E_LAUNCH;
-    return gemm.run(stream, nullptr, kDependentLaunch && args.pdl) == cutlass::Status::kSuccess ? BOLT_OK : BOLT_E_LAUNCH;
+    auto const status = gemm.run(stream, nullptr, kDependentLaunch && args.pdl);
+    return status == cutlass::Status::kSuccess ? BOLT_OK : BOLT_E_LAUNCH;
   }
 };
 

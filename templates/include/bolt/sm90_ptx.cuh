@@ -86,6 +86,9 @@ __device__ __forceinline__ void store_4d(CUtensorMap const* map, uint32_t from, 
 }
 // All stores of this thread have read their shared memory.
 __device__ __forceinline__ void wait_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ __forceinline__ void store_zeros(uint32_t to) {  // 16 bytes
+  asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to), "r"(0) : "memory");
+}
 // Ordinary writes to shared memory become visible to TMA and wgmma; a barrier must follow.
 __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
