@@ -30,6 +30,7 @@ PREPARE_LIMIT_S = 120.0
 VENDOR_LIMIT_S = 120.0  # building cuDNN's plans
 STEP_LIMIT_S = 20.0  # loading, verifying and timing one candidate takes well under a second
 QUIT_LIMIT_S = 5.0
+KILL_LIMIT_S = 60.0  # the driver tears a hanging kernel's context down
 _SLOWEST_FLOPS = 0.5e12  # a kernel below half a TFLOP/s has no chance; the limit leaves room for one
 _RUNS_PER_STEP = 20
 _LOG_LINES = 40
@@ -124,10 +125,18 @@ class Worker:
         self.kill()
 
     def kill(self) -> None:
-        """Ends the process and everything it started, at once. Safe to call twice."""
+        """Ends the process and everything it started, at once. Safe to call twice.
+
+        Raises DeviceError when the driver does not let go of it.
+        """
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        try:
+            self._process.wait(timeout=KILL_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise DeviceError(
+                f"the measuring process {self._process.pid} can't be ended, the GPU's driver holds it", "reset the GPU"
+            ) from None
         for thread in self._threads:
             thread.join(timeout=5)
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
@@ -164,7 +173,7 @@ class ProcessMeasurer:
             workload's size.
 
     `notes` gathers what the user should be told (a vendor library that is absent, an algorithm that was not counted);
-    whoever reads it may clear it.
+    each is said once, and whoever reads them may take them out.
     """
 
     def __init__(
@@ -179,6 +188,7 @@ class ProcessMeasurer:
         self._identity: GpuIdentity | None = None
         self._prepared = ""
         self.notes: list[str] = []
+        self._said: set[str] = set()
 
     def identity(self) -> GpuIdentity:
         """Raises DeviceError when there is no usable GPU or its runtime does not work."""
@@ -230,7 +240,7 @@ class ProcessMeasurer:
                 continue
             if vendor:
                 vendor = False
-                self.notes.append(f"{answer.doing} not compared on {workload.key}: {answer.lost or answer.error}")
+                self._note(f"{answer.doing} not compared on {workload.key}: {answer.lost or answer.error}")
             else:  # lost between two candidates: nobody to blame, and trying again could go on for ever
                 return failures + [_failure(workload, c, answer) for c, _ in left]
         return failures
@@ -271,8 +281,13 @@ class ProcessMeasurer:
             raise
 
     def _heard(self, answer: dict[str, Any]) -> None:
-        if "note" in answer and answer["note"] not in self.notes:
-            self.notes.append(answer["note"])
+        if "note" in answer:
+            self._note(str(answer["note"]))
+
+    def _note(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self.notes.append(text)
 
     def _prepare(self, workload: Workload) -> str:
         """Makes the child hold this workload's operands. Gives the reason when the workload can't be measured."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from core.measure.nvml import Monitor
 from core.measure.runtime import Runtime
+from core.measure.tensors import CHECKED_SLOTS
 
 MAX_LAUNCHES = 1024
 _STEADY_STEP_US = 5_000.0  # of work between two looks at the clock
@@ -30,11 +31,11 @@ def launches_for(target_us: float, floor_us: float, slots: int) -> int:
     """Launches in one graph: about `target_us` of work, and each operand set at least once unless that is long.
 
     `floor_us` is a lower bound of one run. A kernel that takes more than 20 ms to go once round the sets is so slow
-    that the cache does not decide its time: it goes round in part.
+    that the cache does not decide its time: it goes round in part, over the sets that are verified at least.
     """
     wanted = math.ceil(target_us / max(floor_us, 0.5))
     round_trip = slots if slots * floor_us < 20_000.0 else math.ceil(20_000.0 / floor_us)
-    return max(1, min(MAX_LAUNCHES, max(wanted, round_trip)))
+    return max(min(slots, CHECKED_SLOTS), min(MAX_LAUNCHES, max(wanted, round_trip)))
 
 
 @dataclass

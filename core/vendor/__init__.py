@@ -25,6 +25,10 @@ class VendorError(Exception):
     """A vendor call failed; the text is one line."""
 
 
+class VendorAbsent(VendorError):
+    """The library is not on this machine: the same for every workload."""
+
+
 @dataclass(frozen=True)
 class Peer:
     """One algorithm of a vendor library. `source` is the library and version, `detail` the algorithm in words.
@@ -79,6 +83,8 @@ def peers(context: VendorContext) -> Peers:
     name, ask = libraries[type(context.workload)]
     try:
         found.found = ask(context)
+    except VendorAbsent as error:
+        found.notes.append(f"{name} not compared: {error}")
     except VendorError as error:
         found.notes.append(f"{name} not compared on {context.workload.key}: {error}")
     return found

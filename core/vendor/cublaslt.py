@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from core.vendor import WORKSPACE_BYTES, Peer, VendorContext, VendorError, described
+from core.vendor import WORKSPACE_BYTES, Peer, VendorAbsent, VendorContext, VendorError, described
 from core.vendor.libraries import load
 from templates.epilogue import Epilogue, EpilogueOp
 from templates.types import DType, MatrixLayout
@@ -87,7 +87,7 @@ class CublasLt:
     def __init__(self) -> None:
         library = load("cublasLt", (13, 12))
         if library is None:
-            raise VendorError("libcublasLt.so.13 and .12 are not installed (pip package nvidia-cublas)")
+            raise VendorAbsent("libcublasLt.so.13 and .12 are not installed (pip package nvidia-cublas)")
         self._library: Any = library
         library.cublasLtGetVersion.restype = ctypes.c_size_t
         version = int(library.cublasLtGetVersion())

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from core.vendor import WORKSPACE_BYTES, Peer, VendorContext, VendorError, described
+from core.vendor import WORKSPACE_BYTES, Peer, VendorAbsent, VendorContext, VendorError, described
 from core.vendor.libraries import load
 from templates.epilogue import Epilogue, EpilogueOp
 from templates.types import DType
 from templates.workload import ConvWorkload
 
 MAX_PLANS = 10
-BUILD_SECONDS = 20.0  # plans of run-time compiled engines take up to seconds each
+BUILD_SECONDS = 8.0  # plans of run-time compiled engines take up to seconds each; the best are proposed first
 _X, _W, _BIAS, _SOURCE, _Y = 1, 2, 3, 4, 5
 
 
@@ -33,12 +33,12 @@ class CuDnn:
         try:
             self.api: Any = importlib.import_module("cudnn")
         except ImportError as error:
-            raise VendorError(f"nvidia-cudnn-frontend is not installed ({error})") from None
+            raise VendorAbsent(f"nvidia-cudnn-frontend is not installed ({error})") from None
         try:
             self.handle = self.api.create_handle()
             version = int(self.api.backend_version())
         except RuntimeError as error:
-            raise VendorError(f"libcudnn.so.9 does not work: {' '.join(str(error).split())}") from None
+            raise VendorAbsent(f"libcudnn.so.9 does not work: {' '.join(str(error).split())}") from None
         self.source = f"cudnn {version // 10000}.{version // 100 % 100}.{version % 100}"
 
     def dtype(self, dtype: DType) -> Any:

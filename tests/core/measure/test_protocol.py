@@ -59,6 +59,10 @@ def test_notes_are_kept_once(measurer: Measurers) -> None:
     made.identity()
     made.final(WORKLOAD, items("a"), vendor=False)
     assert made.notes == ["NVML is not there"]
+    made.notes.clear()
+    made._drop()
+    made.final(WORKLOAD, items("a"), vendor=False)
+    assert made.notes == [], "a restarted process says it again, the user has heard it"
 
 
 @pytest.mark.parametrize("scenario", ["garbage", "array"])

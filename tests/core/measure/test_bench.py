@@ -1,0 +1,119 @@
+"""The finals with a vendor beside, in this process, on host memory."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.measure import bench as bench_module
+from core.measure.bench import FINAL_ROUNDS, VENDOR_FINALISTS, Bench
+from core.measure.measurement import Failure, Measurement, Phase
+from core.vendor import Peer, Peers, VendorContext, VendorError
+from templates.epilogue import parse_epilogue
+from templates.family import Candidate, Kernel
+from templates.workload import GemmWorkload
+from tests.core.measure.host_runtime import HostRuntime
+
+WORKLOAD = GemmWorkload(16, 8, 32, epilogue=parse_epilogue("bias+relu"))
+Launch = Callable[[VendorContext, int], None]
+
+
+def right(context: VendorContext, slot: int, error: float = 0.0) -> None:
+    at, runtime = context.slots[slot], context.runtime
+    a, b, bias = np.empty((16, 32), np.float16), np.empty((8, 32), np.float16), np.empty(8, np.float16)
+    for out, pointer in ((a, at.a), (b, at.b), (bias, at.bias)):
+        runtime.to_host(out, pointer)
+    d = np.maximum(a.astype(np.float32) @ b.astype(np.float32).T + bias, 0) + error
+    runtime.to_device(at.d, d.astype(np.float16))
+
+
+def slow(context: VendorContext, slot: int) -> None:
+    right(context, slot)
+    time.sleep(0.001)
+
+
+def slower(context: VendorContext, slot: int) -> None:
+    right(context, slot)
+    time.sleep(0.003)
+
+
+def wrong(context: VendorContext, slot: int) -> None:
+    right(context, slot, 0.1)
+
+
+def refuses(context: VendorContext, slot: int) -> None:
+    raise VendorError("cublasLtMatmul gave status 15")
+
+
+def _launch(run: Launch, context: VendorContext, stream: int, slot: int) -> None:
+    run(context, slot)
+
+
+@pytest.fixture
+def vendor(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Launch]]:
+    offered: dict[str, dict[str, Launch]] = {}
+
+    def peers(context: VendorContext) -> Peers:
+        found = Peers(notes=["cuDNN not compared: it is not installed"])
+        for source, algorithms in offered.items():
+            for detail, launch in algorithms.items():
+                found.found.append(Peer(source, detail, partial(_launch, launch, context)))
+        return found
+
+    monkeypatch.setattr(bench_module, "peers", peers)
+    monkeypatch.setattr(bench_module, "launches_for", lambda target, floor, slots: 2)
+    return offered
+
+
+def test_the_best_of_each_library_are_finalists(
+    vendor: dict[str, dict[str, Launch]], host_reference: Path, host_kernels: Path
+) -> None:
+    vendor["cublasLt 13.0.2"] = {"slower": slower, "wrong": wrong, "quick": right, "refuses": refuses, "slow": slow}
+    vendor["other 1.0"] = {"only": slow}
+    notes: list[str] = []
+    announced: list[str] = []
+    runtime = HostRuntime()
+    made = Bench(runtime, announced.append, notes.append)
+    made.prepare(WORKLOAD, host_reference)
+    ours = Candidate(Kernel("host", (), parse_epilogue("bias+relu"), stem="good"))
+    found = made.final([(ours, host_kernels)], vendor=True)
+    assert all(isinstance(o, Measurement) and o.phase == Phase.FINAL for o in found)
+    by_source: dict[str, list[str]] = {}
+    for outcome in found:
+        assert isinstance(outcome, Measurement) and len(outcome.samples_us) == FINAL_ROUNDS
+        assert outcome.candidate == (
+            ours.name if outcome.source == "template" else f"{outcome.source} {outcome.detail}"
+        )
+        by_source.setdefault(outcome.source, []).append(outcome.detail)
+    assert by_source == {"template": [""], "cublasLt 13.0.2": ["quick", "slow"], "other 1.0": ["only"]}
+    assert len(by_source["cublasLt 13.0.2"]) == VENDOR_FINALISTS
+    assert "cuDNN not compared: it is not installed" in notes
+    assert any(n.startswith("cublasLt 13.0.2 wrong not counted: relative L2") for n in notes)
+    assert any("refuses not counted: cublasLtMatmul gave status 15" in n for n in notes)
+    interleaved = announced[-4 * FINAL_ROUNDS - 4 : -4]
+    assert interleaved[:4] == interleaved[4:8] and len(set(interleaved[:4])) == 4
+    assert not runtime._graphs, "every graph is given back"
+
+
+def test_a_vendor_alone(vendor: dict[str, dict[str, Launch]], host_reference: Path) -> None:
+    vendor["cublasLt 13.0.2"] = {"quick": right}
+    made = Bench(HostRuntime(), lambda name: None, lambda text: None)
+    made.prepare(WORKLOAD, host_reference)
+    [found] = made.final([], vendor=True)
+    assert isinstance(found, Measurement) and found.source == "cublasLt 13.0.2"
+    assert made.final([], vendor=False) == []
+
+
+def test_preparing_again_gives_the_memory_back(host_reference: Path, host_kernels: Path) -> None:
+    runtime = HostRuntime()
+    made = Bench(runtime, lambda name: None, lambda text: None)
+    made.prepare(WORKLOAD, host_reference)
+    first = runtime.allocations
+    for _ in range(3):
+        made.prepare(WORKLOAD, host_reference)
+    assert runtime.allocations == first
+    absent = Candidate(Kernel("host", (), parse_epilogue("bias+relu"), stem="absent"))
+    assert isinstance(made.screen(absent, host_kernels), Failure) and made.fatal == ""
