@@ -10,22 +10,22 @@ from core.errors import BoltError, Cancelled
 
 
 class Job:
-    """A piece of work in flight. `check` goes to the work, which calls it often; it raises once cancelled."""
+    """A piece of work in flight. The work calls `check` often, which raises once cancelled, or watches `stop`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._stop = threading.Event()
+        self.stop = threading.Event()
         self.thread: threading.Thread | None = None
 
     def cancel(self) -> None:
-        self._stop.set()
+        self.stop.set()
 
     @property
     def cancelled(self) -> bool:
-        return self._stop.is_set()
+        return self.stop.is_set()
 
     def check(self) -> None:
-        if self._stop.is_set():
+        if self.stop.is_set():
             raise Cancelled(f"{self.name} was stopped")
 
 
@@ -43,17 +43,17 @@ class Background(QObject):
     def start(
         self,
         name: str,
-        work: Callable[[Callable[[], None]], Any],
+        work: Callable[[Job], Any],
         done: Callable[[Any], None],
         failed: Callable[[BoltError], None],
     ) -> Job:
-        """Run `work(check)`. Then `done(value)` or `failed(error)` in this thread; neither once it was cancelled."""
+        """Run `work(job)`. Then `done(value)` or `failed(error)` in this thread; neither once it was cancelled."""
         job = Job(name)
 
         def body() -> None:
             value, error = None, None
             try:
-                value = work(job.check)
+                value = work(job)
             except BoltError as caught:
                 error = caught
             except OSError as caught:

@@ -59,7 +59,7 @@ class ExportControl(QObject):
         self.window.status.show_share(f"exporting {request.name}", None)
         self.job = self.window.background.start(
             f"exporting {request.name}",
-            lambda check: self.exporter(session, request, self._progress.emit, check),
+            lambda job: self.exporter(session, request, self._progress.emit, job.stop),
             lambda line: self._done(line, request.folder),
             self._failed,
         )

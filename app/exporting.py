@@ -1,5 +1,6 @@
 """The export dialog, and the call of the core's exporter behind it."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,6 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from core.errors import ExportError
 from core.session import Session
 
 
@@ -33,12 +33,38 @@ class ExportRequest:
 
 
 Report = Callable[[str, float | None], None]  # what is done now, and how far (0 to 1) if known
-Exporter = Callable[[Session, ExportRequest, Report, Callable[[], None]], str]  # returns one line on the result
+# Returns one line on the result; the event stops it.
+Exporter = Callable[[Session, ExportRequest, Report, threading.Event], str]
 
 
-def core_export(session: Session, request: ExportRequest, report: Report, check: Callable[[], None]) -> str:
-    """The core's exporter."""
-    raise ExportError("this build has no exporter", "use the command line")
+def core_export(session: Session, request: ExportRequest, report: Report, stop: threading.Event) -> str:
+    """Kernels from the records of the GPU, an estimate where there is none; compiled by nvcc. Raises BoltError."""
+    from core.build.toolchain import find_toolchain
+    from core.device import resolve_gpu
+    from core.export.exporter import Origins, complete_choices, export
+    from core.records.store import Records
+    from core.tuner.choice import Origin, choose
+
+    report("looking for nvcc and CUTLASS", None)
+    toolchain, gpu = find_toolchain(), resolve_gpu(request.gpu)
+    records = Records()
+    try:
+        choices = choose(session.plan, records, gpu.name, request.allow_vendor)
+    finally:
+        records.close()
+    complete = complete_choices(session.plan, choices, gpu)
+
+    def compiled(done: int, of: int, file: str) -> None:
+        report(f"exporting {request.name}: {done} of {of} files compiled", done / max(1, of))
+
+    origins = Origins(session.source, session.batch)
+    export(
+        session.graph, session.plan, complete, gpu, request.folder, toolchain, origins, name=request.name,
+        progress=compiled, cancel=stop,
+    )  # fmt: skip
+    guessed = sum(c.origin is Origin.ESTIMATE for c in complete.values())
+    chosen = f"{guessed} of {len(complete)} kernels are estimates" if guessed else "every kernel has a record"
+    return f"Exported lib{request.name}.so for {gpu.name} to {request.folder}; {chosen}."
 
 
 def valid_name(name: str) -> bool:
@@ -105,11 +131,19 @@ class ExportDialog(QDialog):
             problem = "Choose a folder."
         elif request.folder.is_file():
             problem = f"{request.folder} is a file, not a folder."
-        elif request.folder.is_dir() and any(request.folder.iterdir()):
-            problem = "The folder is not empty; files of an earlier export in it are replaced."
+        elif _holds_other_files(request.folder):
+            problem = "The folder holds files that are no exported library. Choose an empty or a new one."
         else:
             problem = ""
         self.warning.setText(problem)
-        self.go.setEnabled(
-            valid_name(request.name) and bool(self.folder.text().strip()) and not request.folder.is_file()
-        )
+        self.go.setEnabled(not problem)
+
+
+def _holds_other_files(folder: Path) -> bool:
+    """An earlier export may be replaced; anything else may not."""
+    from core.export.exporter import read_manifest
+
+    try:
+        return folder.is_dir() and any(folder.iterdir()) and read_manifest(folder) is None
+    except OSError:
+        return True

@@ -25,6 +25,7 @@ POLICY = (
     " worker-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 STATIC = {".html", ".css", ".js", ".json", ".png", ".ico", ".svg"}
+POLL_S = 0.05  # how soon the server notices that it is closed
 HOSTS = {"127.0.0.1", "localhost"}
 
 
@@ -42,7 +43,9 @@ class NetronServer:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self.port = handler.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, name="bolt netron", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(POLL_S,), name="bolt netron", daemon=True
+        )
         self._thread.start()
 
     @property
@@ -119,8 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
         host, _, port = (self.headers.get("Host") or "").rpartition(":")
         if host not in HOSTS or port != str(self.port):
             return None
-        prefix, _, rest = urlsplit(self.path).path.removeprefix("/").partition("/")
-        if not secrets.compare_digest(prefix.encode(), self.token.encode()):
+        prefix, slash, rest = urlsplit(self.path).path.removeprefix("/").partition("/")
+        if not slash or not secrets.compare_digest(prefix.encode(), self.token.encode()):
             return None
         return type(self).answer(unquote(rest))
 

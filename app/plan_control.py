@@ -80,7 +80,7 @@ class PlanControl(QObject):
         graph, dtype = document.graph, document.session.dtype
         self.window.background.start(
             f"loading {Path(chosen).name}",
-            lambda check: load_plan(chosen, graph, dtype),
+            lambda job: load_plan(chosen, graph, dtype),
             lambda plan: edits.replace(document, plan, f"load {Path(chosen).name}"),
             self.window.messages.show_error,
         )

@@ -35,8 +35,8 @@ class TuneControl(QObject):
         a["pause"].triggered.connect(self.job.pause)
         a["cancel"].triggered.connect(self.cancel)
         a["replay"].triggered.connect(self.choose_run)
-        window.background.start("looking for a GPU", lambda check: _find_gpu(), self._gpu_found, self._no_gpu)
-        window.background.start("counting records", lambda check: _count_records(), self._counted, self._not_counted)
+        window.background.start("looking for a GPU", lambda job: _find_gpu(), self._gpu_found, self._no_gpu)
+        window.background.start("counting records", lambda job: _count_records(), self._counted, self._not_counted)
 
     @property
     def running(self) -> bool:

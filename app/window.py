@@ -206,7 +206,7 @@ class MainWindow(QMainWindow):
         size = self.canvas.size()
         aspect = max(0.4, size.width() / max(1, size.height()))
         self._opening = self.background.start(
-            f"opening {name}", lambda check: load(request, aspect, check), self._opened, self._open_failed
+            f"opening {name}", lambda job: load(request, aspect, job.check), self._opened, self._open_failed
         )
 
     def _opened(self, opened: Opened) -> None:
@@ -340,7 +340,7 @@ class MainWindow(QMainWindow):
         assert self.document is not None
         document = self.document
 
-        def read(check: object) -> tuple[bytes, str]:
+        def read(job: Job) -> tuple[bytes, str]:
             if document.path is not None:
                 return document.path.read_bytes(), document.path.name
             from core.graph.to_onnx import to_model

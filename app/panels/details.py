@@ -4,6 +4,7 @@ from html import escape
 
 from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
+from app import edits
 from app.document import Document
 from app.format import micros, nbytes, rate, ratio, shape, spread, workload_line
 from app.graph.describe import reason
@@ -77,8 +78,24 @@ class DetailsPanel(QWidget):
             return node_html(document.graph, nodes[0].node) + "<hr>" + region_html(document, region, nodes[0].name)
         if region is not None:
             return region_html(document, region, nodes[0].name)
-        names = document.selected_nodes()
-        return f"<p class='title'>{len(names)} nodes</p><p class='muted'>{escape(box_line(names, MOST_NODES))}</p>"
+        return selection_html(document)
+
+
+def selection_html(document: Document) -> str:
+    """Nodes of several regions: what they are, and whether they could be one."""
+    names = document.selected_nodes()
+    parts = [f"<p class='title'>{len(names)} nodes</p><p class='muted'>{escape(box_line(names, MOST_NODES))}</p>"]
+    if len(names) < 2:
+        return "".join(parts)
+    offer = edits.fuse_offer(document)
+    if offer.possible:
+        parts.append(f"<p class='head'>CAN BE FUSED</p><p>{escape(offer.reason)}</p><p class='muted'>Not measured.</p>")
+    else:
+        parts.append("<p class='head'>NOT FUSIBLE</p><p class='bad'>These nodes can't be one region.</p>")
+        parts.append(f"<p>{escape(offer.reason)}</p>")
+        if offer.offending:
+            parts.append(f"<p class='muted'>In the way: <b>{escape(offer.offending)}</b></p>")
+    return "".join(parts)
 
 
 def region_html(document: Document, region: Region, node: str) -> str:

@@ -1,0 +1,130 @@
+"""Exporting from the window, with a stub in place of the core's exporter."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from app.exporting import ExportDialog, ExportRequest, Report, valid_name
+from app.window import MainWindow
+from core.errors import ExportError
+from core.session import Session
+from tests.app.conftest import WAIT_MS
+
+
+class Stub:
+    """Records what it was asked; waits until it is let go or stopped."""
+
+    def __init__(self, error: ExportError | None = None, hold: bool = False) -> None:
+        self.error, self.go = error, threading.Event()
+        self.request: ExportRequest | None = None
+        self.session: Session | None = None
+        if not hold:
+            self.go.set()
+
+    def __call__(self, session: Session, request: ExportRequest, report: Report, stop: threading.Event) -> str:
+        self.session, self.request = session, request
+        report("3 of 9 files compiled", 1 / 3)
+        while not self.go.wait(0.01):
+            if stop.is_set():
+                return "stopped"
+        if self.error is not None:
+            raise self.error
+        return f"Exported lib{request.name}.so."
+
+
+def dialog_of(window: MainWindow) -> ExportDialog:
+    window.actions_["export"].trigger()
+    (dialog,) = window.findChildren(ExportDialog)
+    return dialog
+
+
+def test_export_with_the_edited_plan(
+    make_window: Callable[..., MainWindow], small_model: Path, qtbot: QtBot, tmp_path: Path
+) -> None:
+    stub = Stub()
+    window = make_window(small_model, stub)
+    assert window.document is not None
+    window.document.select([window.document.model.index["conv1"]])
+    window.actions_["split"].trigger()
+    dialog = dialog_of(window)
+    dialog.name.setText("fast_net")
+    dialog.folder.setText(str(tmp_path / "lib"))
+    dialog.vendor.setChecked(True)
+    dialog.go.click()
+    qtbot.waitUntil(lambda: window.messages.level == "done" and window.messages.isVisible(), timeout=WAIT_MS)
+    assert stub.request == ExportRequest(tmp_path / "lib", "fast_net", "h200", True)
+    assert stub.session is not None
+    assert stub.session.plan is window.document.plan
+    assert window.messages.text.text() == "Exported libfast_net.so."
+    assert window.messages.act.text() == "Open folder"
+    assert "Exported libfast_net.so." in window.log.text.toPlainText()
+
+
+def test_progress_is_shown_and_one_export_runs_at_a_time(
+    make_window: Callable[..., MainWindow], small_model: Path, qtbot: QtBot, tmp_path: Path
+) -> None:
+    stub = Stub(hold=True)
+    window = make_window(small_model, stub)
+    window.exports.start(ExportRequest(tmp_path / "lib", "net", "h200", False))
+    qtbot.waitUntil(lambda: "3 of 9" in window.status.job.text(), timeout=WAIT_MS)
+    assert window.status.bar.value() == 333
+    assert not window.actions_["export"].isEnabled()
+    stub.go.set()
+    qtbot.waitUntil(lambda: window.exports.job is None, timeout=WAIT_MS)
+    assert window.actions_["export"].isEnabled()
+
+
+def test_a_failed_export_says_why_and_what_to_do(
+    make_window: Callable[..., MainWindow], small_model: Path, qtbot: QtBot, tmp_path: Path
+) -> None:
+    window = make_window(small_model, Stub(ExportError("the disk is full", "free some space")))
+    window.exports.start(ExportRequest(tmp_path / "lib", "net", "h200", False))
+    qtbot.waitUntil(window.messages.isVisible, timeout=WAIT_MS)
+    assert window.messages.text.text() == "The disk is full.\nFree some space."
+
+
+def test_closing_stops_an_export(
+    make_window: Callable[..., MainWindow], small_model: Path, qtbot: QtBot, tmp_path: Path
+) -> None:
+    stub = Stub(hold=True)
+    window = make_window(small_model, stub)
+    window.exports.start(ExportRequest(tmp_path / "lib", "net", "h200", False))
+    qtbot.waitUntil(lambda: stub.request is not None, timeout=WAIT_MS)
+    window.close()
+    assert not window.background.busy
+
+
+@pytest.mark.parametrize("name", ["", "9lives", "a b", "a-b", "a;b", "naïve", '"', "a\nb"])
+def test_names_that_are_no_identifier_are_refused(qtbot: QtBot, name: str) -> None:
+    dialog = ExportDialog("net", "h200", "")
+    qtbot.addWidget(dialog)
+    dialog.name.setText(name)
+    assert not valid_name(name)
+    assert not dialog.go.isEnabled()
+    assert "C identifier" in dialog.warning.text()
+
+
+def test_a_model_name_becomes_a_legal_library_name(qtbot: QtBot) -> None:
+    dialog = ExportDialog("9-net v2.onnx", "h200", "")
+    qtbot.addWidget(dialog)
+    assert dialog.name.text() == "m9_net_v2_onnx"
+    assert dialog.go.isEnabled()
+
+
+def test_folders_with_other_files_are_refused(qtbot: QtBot, tmp_path: Path) -> None:
+    dialog = ExportDialog("net", "h200", "")
+    qtbot.addWidget(dialog)
+    (tmp_path / "letter.txt").write_text("dear")
+    for folder, words in (
+        (tmp_path, "no exported library"),
+        (tmp_path / "letter.txt", "is a file"),
+        ("", "Choose a folder"),
+    ):
+        dialog.folder.setText(str(folder))
+        assert not dialog.go.isEnabled()
+        assert words in dialog.warning.text()
+    dialog.folder.setText(str(tmp_path / "new"))
+    assert dialog.go.isEnabled()

@@ -1,0 +1,217 @@
+"""A run in the window: table, charts, status, pause, cancel, replay, and what is said of every number."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from app import tuning
+from app.run import State
+from app.window import MainWindow
+from core.errors import DeviceError
+from core.tuner.events import Event
+from tests.app import simulated
+from tests.app.conftest import WAIT_MS
+
+
+def play(window: MainWindow, qtbot: QtBot, replayed: bool = False, hold_after: int | None = None) -> simulated.Job:
+    assert window.document is not None
+    job = simulated.Job(list(simulated.events(window.document.plan)), hold_after)
+    window.tuning.start(lambda: nullcontext(job), replayed)
+    if hold_after is None:
+        qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+    return job
+
+
+def test_a_run_fills_table_list_status_and_log(window: MainWindow, qtbot: QtBot) -> None:
+    play(window, qtbot)
+    assert window.document is not None
+    model = window.candidates.model
+    assert model.rowCount() == len(window.document.run.rows) > 20
+    region = window.document.plan.regions[0]
+    assert window.regions.model.state(region) == "done"
+    assert window.regions.model.speedup(region) is not None
+    assert window.status.job.text().startswith("finished: ")
+    assert "1980 MHz" in window.status.gpu.text()
+    assert "clocks were not steady" in window.log.text.toPlainText()
+    assert window.messages.level == "done"
+    assert "replayed" not in window.messages.text.text().lower()
+
+
+def test_replayed_numbers_say_so_everywhere(window: MainWindow, qtbot: QtBot) -> None:
+    play(window, qtbot, replayed=True)
+    assert window.document is not None
+    window.document.select_region(window.document.plan.regions[0])
+    assert "replayed" in window.details.text.toPlainText()
+    assert "(replayed)" in window.status.job.text()
+    assert window.status.gpu.text().startswith("recorded:")
+    assert "replayed" in window.candidates.count.text()
+    states = {window.candidates.model.index(r, 3).data() for r in range(window.candidates.model.rowCount())}
+    assert states <= {"measured (replayed)", "final (replayed)", "failed"}
+    index = window.regions.model.index(0)
+    assert "replayed" in index.data(Qt.ItemDataRole.DisplayRole)
+
+
+def test_sorting_by_time_puts_unmeasured_last(window: MainWindow, qtbot: QtBot) -> None:
+    play(window, qtbot)
+    model = window.candidates.model
+    window.candidates.table.sortByColumn(4, Qt.SortOrder.AscendingOrder)
+    times = [model.row(i).us for i in range(model.rowCount())]
+    known = [t for t in times if t is not None]
+    assert known == sorted(known)
+    assert times[: len(known)] == known
+
+
+def test_filters_of_the_candidates(window: MainWindow, qtbot: QtBot) -> None:
+    play(window, qtbot)
+    panel = window.candidates
+    total = panel.model.rowCount()
+    panel.states.setCurrentIndex(panel.states.findText("Failed"))
+    assert 0 < panel.model.rowCount() < total
+    assert all(panel.model.row(i).state is State.FAILED for i in range(panel.model.rowCount()))
+    assert "240 KiB" in panel.model.index(0, 9).data()
+    panel.states.setCurrentIndex(0)
+    panel.filter.setText("cudnn")
+    assert {panel.model.row(i).family for i in range(panel.model.rowCount())} == {"cudnn 9.19.0"}
+    panel.filter.clear()
+    assert window.document is not None
+    panel.only_selected.setChecked(True)
+    window.document.select_region(window.document.plan.regions[0])
+    keys = {panel.model.row(i).workload for i in range(panel.model.rowCount())}
+    assert keys == {window.document.plan.regions[0].workload.key}  # type: ignore[union-attr]
+
+
+def test_the_selected_row_stays_selected_when_sorted(window: MainWindow, qtbot: QtBot) -> None:
+    play(window, qtbot)
+    table, model = window.candidates.table, window.candidates.model
+    table.selectRow(3)
+    name = model.row(3).name, model.row(3).workload
+    table.sortByColumn(4, Qt.SortOrder.DescendingOrder)
+    row = table.selectionModel().selectedRows()[0].row()
+    assert (model.row(row).name, model.row(row).workload) == name
+
+
+def test_charts_show_each_tuned_region(window: MainWindow, qtbot: QtBot) -> None:
+    window.bottom.setCurrentWidget(window.charts)
+    assert window.charts.empty.isVisible()
+    assert window.charts.bars is None
+    play(window, qtbot)
+    assert window.document is not None
+    tuned = [r for r in window.document.plan.regions if r.workload]
+    assert window.charts._shown == tuned
+    ours = [i for i in window.charts.bars.plotItem.items if getattr(i, "opts", {}).get("height") is not None]
+    assert [len(i.opts["height"]) for i in ours] == [len(tuned)] * 2
+    assert window.charts.live.plotItem.listDataItems()
+
+
+def test_cancel_keeps_what_was_measured(window: MainWindow, qtbot: QtBot) -> None:
+    play(window, qtbot, hold_after=30)
+    assert window.document is not None
+    qtbot.waitUntil(lambda: window.document.run.measurements > 3, timeout=WAIT_MS)  # type: ignore[union-attr]
+    assert window.actions_["cancel"].isEnabled()
+    assert not window.actions_["tune"].isEnabled()
+    assert not window.actions_.gpu.isEnabled()
+    window.actions_["cancel"].trigger()
+    qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+    assert window.status.job.text().startswith("stopped: ")
+    assert window.document.run.measurements > 3
+    assert window.actions_["tune"].isEnabled()
+
+
+def test_pause_and_resume_reach_the_job(window: MainWindow, qtbot: QtBot) -> None:
+    job = play(window, qtbot, hold_after=10)
+    qtbot.waitUntil(lambda: bool(window.document.run.rows), timeout=WAIT_MS)  # type: ignore[union-attr]
+    window.actions_["pause"].trigger()
+    assert job.paused.is_set()
+    assert window.actions_["pause"].text() == "Resume"
+    window.actions_["pause"].trigger()
+    assert not job.paused.is_set()
+    job.released.set()
+    qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+
+
+def test_no_edit_and_no_other_model_while_tuning(window: MainWindow, qtbot: QtBot) -> None:
+    play(window, qtbot, hold_after=10)
+    assert window.document is not None
+    kept = window.document
+    kept.select_region(kept.plan.regions[0])
+    assert not window.actions_["split"].isEnabled()
+    assert "running" in window.actions_["split"].toolTip()
+    window.open("mlp")
+    assert window.messages.level == "warning"
+    assert window.document is kept
+
+
+def test_closing_stops_the_job_first(window: MainWindow, qtbot: QtBot) -> None:
+    play(window, qtbot, hold_after=10)
+    window.close()
+    qtbot.waitUntil(lambda: not window.isVisible(), timeout=WAIT_MS)
+    assert not window.tuning.running
+
+
+def test_a_job_that_can_not_start_is_told(window: MainWindow, qtbot: QtBot) -> None:
+    @contextmanager
+    def broken() -> Iterator[tuning.Job]:
+        raise DeviceError("the GPU is gone", "look at nvidia-smi")
+        yield
+
+    window.tuning.start(broken, replayed=False)
+    qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+    assert window.messages.level == "error"
+    assert "The GPU is gone" in window.messages.text.text()
+    assert "nvidia-smi" in window.messages.text.text()
+    assert window.actions_["tune"].isEnabled()
+
+
+def test_a_defect_in_the_job_reaches_the_user_as_one_line(window: MainWindow, qtbot: QtBot) -> None:
+    class Broken(simulated.Job):
+        def run(self, listener: Callable[[Event], None]) -> None:
+            raise KeyError("oops")
+
+    window.tuning.start(lambda: nullcontext(Broken([])), replayed=False)
+    qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+    assert "KeyError" in window.messages.text.text()
+    assert "Traceback" not in window.messages.text.text()
+
+
+def test_without_the_gpu_tune_offers_a_replay(
+    window: MainWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window.tuning, "here", None)
+    assert window.document is not None
+    job = simulated.Job(list(simulated.events(window.document.plan)))
+    monkeypatch.setattr(tuning, "best_replay", lambda plan, gpu: lambda: nullcontext(job))
+    window.actions_["tune"].trigger()
+    assert not window.tuning.running
+    assert "nothing can be measured here" in window.messages.text.text()
+    window.messages.act.click()
+    qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+    assert window.document.run.replayed
+    assert "Replayed" in window.messages.text.text()
+
+
+def test_records_that_are_not_there_are_told(window: MainWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The small model has no shipped record, so its replay can only say so."""
+    window.tuning.replay()
+    qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+    assert window.messages.level == "error"
+    assert "no record" in window.messages.text.text()
+
+
+def test_an_edited_plan_keeps_the_figures_of_equal_workloads(window: MainWindow, qtbot: QtBot) -> None:
+    play(window, qtbot)
+    document = window.document
+    assert document is not None
+    kept = document.plan.region_of("fc1")
+    assert kept is not None
+    speedup = window.regions.model.speedup(kept)
+    document.select([document.model.index["conv1"]])
+    window.actions_["split"].trigger()
+    again = document.plan.region_of("fc1")
+    assert again is not None
+    assert window.regions.model.speedup(again) == speedup
+    bare = document.plan.region_of("conv1")
+    assert bare is not None
+    assert window.regions.model.speedup(bare) is None
