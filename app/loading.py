@@ -37,4 +37,6 @@ def load(request: Request, aspect: float, check: Callable[[], None]) -> Opened:
     session = open_model(source, request.batch, request.dtype)
     check()
     model = graph_model(session.graph)
-    return Opened(session, place(model.widths, model.edges, aspect, check=check))
+    region = model.region_index(session.plan)
+    bonds = {(a, b) for a, b in model.edges if region[a] == region[b] >= 0}
+    return Opened(session, place(model.widths, model.edges, aspect, check=check, bonds=bonds))

@@ -59,6 +59,7 @@ class Legend(QWidget):
     def rebuild(self) -> None:
         while item := self.keys.takeAt(0):
             if widget := item.widget():
+                widget.hide()
                 widget.deleteLater()
         for color, text in self._entries():
             swatch = QLabel()

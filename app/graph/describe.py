@@ -18,7 +18,7 @@ def tooltip(document: Document, box: int) -> str:
     if shown.detail:
         lines.append(escape(shown.detail))
     if region is not None:
-        lines.append(f"<br><b>{escape(region.id)}</b>: {escape(region_title(region))}")
+        lines.append(f"<br><b>{escape(region.id)}</b>: {escape(region_title(region, document.graph))}")
         if region.workload:
             lines.append(escape(workload_line(region.workload)))
         lines.append(f"<i>{escape(reason(document, region, shown.name))}</i>")

@@ -120,10 +120,10 @@ def node_detail(graph: Graph, node: Node) -> str:
     return shape
 
 
-def region_title(region: Region) -> str:
+def region_title(region: Region, graph: Graph) -> str:
     """ "conv + bias + relu", or the operators of a region that is not tuned."""
     if region.workload is None:
-        return region.kind.replace("_", " ")
+        return " + ".join(graph.node(n).op for n in region.nodes)
     ops = [o.op for o in region.epilogue.ops]
     return " + ".join([region.kind.replace("_", " "), *ops])
 

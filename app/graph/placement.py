@@ -5,7 +5,7 @@ columns, as a newspaper is; edges across a cut, and rails, run in the gutters be
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from app.graph.layout import Check, Edge, Layered, Spacing, layered, never
 
+BOND = 5  # so many other edges are rather cut than one inside a region
 LANE = 7.0
 GUTTER = 36.0
 Point = tuple[float, float]
@@ -46,20 +47,29 @@ def place(
     aspect: float | None = 1.5,
     spacing: Spacing | None = None,
     check: Check = never,
+    bonds: Collection[Edge] = (),
 ) -> Placement:
-    """Lay out and fold to about `aspect` (width over height); None keeps one strip. Raises what `check` raises."""
+    """Lay out and fold to about `aspect` (width over height); None keeps one strip. Raises what `check` raises.
+
+    `bonds` are edges that a fold should rather not cut: those inside a region.
+    """
     spacing = spacing or Spacing()
     edges = tuple(dict.fromkeys(e for e in edges if e[0] != e[1]))
     strip = layered(widths, edges, spacing, check)
     if not len(widths):
         empty = np.zeros(0)
         return Placement(empty, empty, empty, spacing.height, (), (), np.zeros(0, bool), 0, (0.0, 0.0, 0.0, 0.0))
-    starts = _column_starts(strip, widths, edges, aspect, spacing)
+    starts = _column_starts(strip, widths, edges, aspect, spacing, set(bonds))
     return _Page(strip, widths, edges, starts, spacing, check).placement()
 
 
 def _column_starts(
-    strip: Layered, widths: Sequence[float], edges: Sequence[Edge], aspect: float | None, spacing: Spacing
+    strip: Layered,
+    widths: Sequence[float],
+    edges: Sequence[Edge],
+    aspect: float | None,
+    spacing: Spacing,
+    bonds: set[Edge],
 ) -> list[int]:
     """First rank of each column, with the number of columns that fills a page of that aspect best.
 
@@ -68,7 +78,7 @@ def _column_starts(
     ranks = max(strip.rank) + 1
     if aspect is None:
         return [0]
-    crossing, left, right = _profile(strip, widths, edges, ranks)
+    crossing, left, right = _profile(strip, widths, edges, ranks, bonds)
     typical = float(np.median(right - left)) + 2 * GUTTER
     guess = max(1, round(sqrt(ranks * spacing.row * aspect / typical)))
     best: tuple[float, list[int]] = (0.0, [0])
@@ -84,15 +94,16 @@ def _column_starts(
 
 
 def _profile(
-    strip: Layered, widths: Sequence[float], edges: Sequence[Edge], ranks: int
+    strip: Layered, widths: Sequence[float], edges: Sequence[Edge], ranks: int, bonds: set[Edge]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each rank: the edges that enter it or pass it from above, its left and its right end."""
+    """Of each rank: the edges that enter it or pass it from above (a bond counts more), its left and its right end."""
     rank = np.asarray(strip.rank)
     crossing = np.zeros(ranks + 1, dtype=np.int64)
     if edges:
         ends = np.asarray(edges)
-        np.add.at(crossing, rank[ends[:, 0]] + 1, 1)
-        np.add.at(crossing, rank[ends[:, 1]] + 1, -1)
+        cost = np.asarray([BOND if e in bonds else 1 for e in edges])
+        np.add.at(crossing, rank[ends[:, 0]] + 1, cost)
+        np.add.at(crossing, rank[ends[:, 1]] + 1, -cost)
     x, half = np.asarray(strip.x), np.asarray(widths) / 2
     left, right = np.full(ranks, np.inf), np.full(ranks, -np.inf)
     np.minimum.at(left, rank, x - half)
@@ -105,7 +116,7 @@ def _profile(
 
 def _cut(ranks: int, count: int, crossing: np.ndarray) -> list[int]:
     tall = ceil(ranks / count)
-    slack = max(1, tall // 8)
+    slack = max(2, tall // 8)
     starts = [0]
     for i in range(1, count):
         ideal = i * tall

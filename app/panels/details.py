@@ -99,7 +99,7 @@ def selection_html(document: Document) -> str:
 
 
 def region_html(document: Document, region: Region, node: str) -> str:
-    parts = [f"<p class='title'>{escape(region.id)}: {escape(region_title(region))}</p>"]
+    parts = [f"<p class='title'>{escape(region.id)}: {escape(region_title(region, document.graph))}</p>"]
     if region.workload is not None:
         parts.append(f"<p class='muted'>{escape(workload_line(region.workload))}</p>")
     parts += ["<p class='head'>WHY</p>", f"<p>{escape(reason(document, region, node))}</p>"]

@@ -76,7 +76,7 @@ class RegionModel(QAbstractListModel):
 
     def _haystack(self, region: Region) -> str:
         work = region.workload.key if region.workload else ""
-        return f"{region.id} {region_title(region)} {region.reason} {' '.join(region.nodes)} {work}".lower()
+        return f"{region.id} {self.title(region)} {region.reason} {' '.join(region.nodes)} {work}".lower()
 
     def touched(self) -> None:
         if self.shown:
@@ -99,10 +99,13 @@ class RegionModel(QAbstractListModel):
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
             speed = self.speedup(region)
             said = f", {ratio(speed)} {self.document.run.provenance}" if speed else ""
-            return f"{region.id} {region_title(region)}{said}, {self.state(region)}"
+            return f"{region.id} {self.title(region)}{said}, {self.state(region)}"
         if role == Qt.ItemDataRole.ToolTipRole:
             return f"{region.reason}\nNodes: {box_line(region.nodes)}"
         return None
+
+    def title(self, region: Region) -> str:
+        return region_title(region, self.document.graph) if self.document else ""
 
     def state(self, region: Region) -> str:
         """The name of the state's icon."""
@@ -151,7 +154,7 @@ class RegionDelegate(QStyledItemDelegate):
         alone = region.workload is None
         painter.setFont(base_font(13))
         painter.setPen(t["muted" if alone else "text"])
-        self._line(painter, QRect(left, area.top() + 5, right - left, 19), f"{region.id}  {region_title(region)}")
+        self._line(painter, QRect(left, area.top() + 5, right - left, 19), f"{region.id}  {self.model.title(region)}")
         painter.setFont(base_font(11))
         painter.setPen(t["bad"] if not region.supported else t["faint" if alone else "muted"])
         second = workload_line(region.workload) if region.workload else region.reason

@@ -40,7 +40,7 @@ def test_the_tooltip_names_region_and_reason_and_escapes_names(document: Documen
     assert region is not None
     text = tooltip(document, box)
     assert region.id in text
-    assert region_title(region) == "conv + bias + add + relu"
+    assert region_title(region, document.graph) == "conv + bias + add + relu"
     assert reason(document, region, "conv2") in text.replace("&#x27;", "'")
     assert "not compared" not in text
 

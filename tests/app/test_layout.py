@@ -119,3 +119,13 @@ def test_layout_stops_when_asked() -> None:
 
     with pytest.raises(Stopped):
         place([100.0] * 300, [(i, j) for i in range(299) for j in (i + 1, i + 2) if j < 300], check=check)
+
+
+def test_a_fold_leaves_bonds_whole() -> None:
+    """Pairs of a chain belong together: a page of any shape breaks between the pairs."""
+    chain = [(i, i + 1) for i in range(199)]
+    bonds = chain[::2]
+    for aspect in (0.7, 1.5, 2.2):
+        placed = place([100.0] * 200, chain, aspect, bonds=bonds)
+        assert placed.columns > 2
+        assert all(placed.y[a] < placed.y[b] for a, b in bonds)
