@@ -115,7 +115,7 @@ def _status(data: dict[str, Any]) -> int:
         raise RecordError(
             f"{len(lost)} of {len(data['regions'])} regions have no kernel that works, the first is {lost[0]['id']} "
             f"({lost[0]['workload']})",
-            "`main.py records show` tells why each candidate failed; with --budget, run the same command again",
+            "`main.py records show --failed` tells why; after too short a --budget, run the command again",
         )
     return 0
 

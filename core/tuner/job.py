@@ -316,7 +316,7 @@ class TuningJob:
             if not finalists:
                 break
         self._clock.finished(time.monotonic() - began)
-        if complete and self._build_error is None and not self._cancel.is_set():
+        if complete and task.best() is not None and self._build_error is None and not self._cancel.is_set():
             versions = serving_versions(task.workload, self._families, self.identity.gpu.spec)
             self._records.finish(task.key, self.identity, versions, self.options.vendor, self.run_id)
         task.done = True

@@ -3,7 +3,7 @@
 from collections.abc import Container, Mapping, Sequence
 
 from core.fusion.plan import FusionPlan
-from core.measure.measurement import Failure, Measurement
+from core.measure.measurement import Failure, Measurement, Stage
 from core.records.rows import Identity, Record
 from core.records.store import Records
 from core.search.rank import rank
@@ -13,6 +13,10 @@ from core.tuner.task import Task
 from templates.family import Family, Kernel
 from templates.gpu import GpuSpec
 from templates.workload import Workload
+
+# Failures that another day may not see: a compiler killed for memory (the builder remembers true errors itself), a GPU
+# that was full.
+_PASSING = (Stage.COMPILE, Stage.LOAD, Stage.LAUNCH)
 
 
 def regions_of(work: FusionPlan | Sequence[Workload]) -> list[tuple[str, Workload]]:
@@ -39,6 +43,8 @@ def recorded_result(
     found = records.known(workload.key, identity)
     failed = sum(isinstance(r.outcome, Failure) for r in found.values())
     best = _measurement(records.best(workload.key, identity))
+    if best is None:  # its records were pruned
+        return None
     peer = _measurement(records.best(workload.key, identity, vendor=True))
     return WorkloadFinished(workload.key, best, peer, len(found) - failed, failed, from_records=True)
 
@@ -59,10 +65,10 @@ def make_task(
 
 
 def recall(task: Task, records: Records, identity: Identity, builder: KernelBuilder) -> None:
-    """Take outcomes of an earlier run that did not finish; what failed there is not tried again."""
+    """Take outcomes of an earlier run that did not finish; what failed there by its own fault is not tried again."""
     for name, record in records.known(task.key, identity).items():
         candidate = record.candidate
-        if candidate is None:
+        if candidate is None or (isinstance(record.outcome, Failure) and record.outcome.stage in _PASSING):
             continue
         if name not in task.candidates:
             if isinstance(record.outcome, Failure) or not (

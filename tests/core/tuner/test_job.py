@@ -190,6 +190,27 @@ def test_a_workload_where_everything_fails_has_no_winner(tmp_path):
     assert all(r.best is None and r.failed == 2 and r.vendor is not None for r in results.values())
 
 
+class _FullGpu(SimulatedMeasurer):
+    def _outcome(self, workload, candidate, phase):
+        return Failure(workload.key, candidate.name, Stage.LAUNCH, "out of memory")
+
+
+def test_a_failure_that_may_pass_is_tried_again(tmp_path):
+    results, _ = run(job(tmp_path, measurer=_FullGpu()))
+    assert not any(r.best for r in results.values())
+    results, _ = run(job(tmp_path))
+    assert all(r.best and not r.from_records for r in results.values())
+
+
+def test_pruned_records_are_tuned_again(tmp_path):
+    run(job(tmp_path))
+    store = records(tmp_path)
+    for table in ("measurements", "failures"):
+        store._own.delete(table, [r["id"] for r in store._own.rows(table)])
+    results, _ = run(job(tmp_path))
+    assert all(r.best and not r.from_records for r in results.values())
+
+
 def test_a_workload_that_no_family_serves_has_no_winner(tmp_path):
     results, events = run(job(tmp_path, [ConvWorkload(1, 8, 8, 8, 8, 3, 3)]))
     (result,) = results.values()
