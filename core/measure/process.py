@@ -135,7 +135,7 @@ class Worker:
             self._process.wait(timeout=KILL_LIMIT_S)
         except subprocess.TimeoutExpired:
             raise DeviceError(
-                f"the measuring process {self._process.pid} can't be ended, the GPU's driver holds it", "reset the GPU"
+                f"the measuring process {self._process.pid} can't be ended, the GPU's driver holds it", "end the other programs on it, or restart the machine"
             ) from None
         for thread in self._threads:
             thread.join(timeout=5)

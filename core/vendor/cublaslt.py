@@ -7,7 +7,7 @@ our B, its B is our A, and the bias along our N is its bias along rows.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -62,23 +62,24 @@ class Fusion:
         return "+".join(map(str, self.steps)) or "nothing"
 
 
-def fuse(epilogue: Epilogue) -> Fusion:
-    """The longest prefix of the chain that cuBLASLt runs inside the matmul.
+def fusions(epilogue: Epilogue, output_is_input_type: bool = True) -> Iterator[Fusion]:
+    """Prefixes of the chain that one matmul can run, the longest first, the empty one last.
 
     A leading scale is alpha; the source tensor is C with beta 1, before the activation; bias, ReLU and the tanh form
-    of GELU are its epilogues (its GELU is the tanh approximation, so gelu_erf is not fused).
+    of GELU are its epilogues (its GELU is the tanh approximation, so gelu_erf is not fused). Its bias has the output's
+    type and ours has A's, so a bias is fused only where the two are one.
     """
     for length in range(len(epilogue.ops), -1, -1):
         steps = epilogue.ops[:length]
-        alpha = steps[0].params[0] if steps and steps[0].op == "scale" else 1.0
-        names = [s.op for s in steps[1 if steps and steps[0].op == "scale" else 0 :]]
+        scaled = bool(steps) and steps[0].op == "scale"
+        names = [s.op for s in steps[scaled:]]
         activations = [n for n in names if n not in ("bias", "add")]
         if activations and names[-1] != activations[0]:
             continue  # something follows the activation
         key = tuple(n for n in names if n != "add")
-        if key in _EPILOGUE:
-            return Fusion(steps, epilogue.ops[length:], _EPILOGUE[key], alpha, "add" in names)
-    raise AssertionError("the empty prefix is always there")
+        if key in _EPILOGUE and (output_is_input_type or "bias" not in key):
+            alpha = steps[0].params[0] if scaled else 1.0
+            yield Fusion(steps, epilogue.ops[length:], _EPILOGUE[key], alpha, "add" in names)
 
 
 class CublasLt:
@@ -131,7 +132,7 @@ class Matmul:
     """Descriptors of one workload. They live as long as the process: graphs do not need them, later launches do."""
 
     def __init__(self, lt: CublasLt, gemm: GemmWorkload, fusion: Fusion, context: VendorContext) -> None:
-        self._lt, self._fusion, self._context = lt, fusion, context
+        self._lt, self.fusion, self._context = lt, fusion, context
         self._alpha = ctypes.c_float(fusion.alpha)
         self._beta = ctypes.c_float(1.0 if fusion.source else 0.0)
         m, n, k = gemm.m, gemm.n, gemm.k
@@ -162,7 +163,7 @@ class Matmul:
         return layout
 
     def _point_at_bias(self, slot: int) -> None:
-        if any(s.op == "bias" for s in self._fusion.steps):
+        if any(s.op == "bias" for s in self.fusion.steps):
             self._lt.set_desc(self._desc, _BIAS_POINTER, ctypes.c_void_p(self._context.slots[slot].bias))
 
     def algorithms(self) -> list[HeuristicResult]:
@@ -189,17 +190,33 @@ class Matmul:
         def launch(stream: int, slot: int) -> None:
             at = self._context.slots[slot]
             self._point_at_bias(slot)
-            c = at.source if self._fusion.source else at.d
+            c = at.source if self.fusion.source else at.d
             self._lt.call(
                 "cublasLtMatmul", self._lt.handle, self._desc, ctypes.byref(self._alpha), ctypes.c_void_p(at.b),
                 self._a, ctypes.c_void_p(at.a), self._b, ctypes.byref(self._beta), ctypes.c_void_p(c), self._d,
                 ctypes.c_void_p(at.d), self._d, ctypes.byref(result.algo), ctypes.c_void_p(self._context.workspace),
                 ctypes.c_size_t(WORKSPACE_BYTES), ctypes.c_void_p(stream),
             )  # fmt: skip
-            if self._fusion.rest:
-                self._context.rest(self._fusion.rest, stream, slot)
+            if self.fusion.rest:
+                self._context.rest(self.fusion.rest, stream, slot)
 
         return launch
+
+
+def _proposed(lt: CublasLt, gemm: GemmWorkload, context: VendorContext) -> tuple[Matmul, list[HeuristicResult]]:
+    """The matmul with the longest fused prefix that the library has an algorithm for, and its algorithms."""
+    reason = "its heuristic proposes no algorithm"
+    same = _CUDA_TYPE[gemm.epilogue.output] == _CUDA_TYPE[gemm.dtype]
+    for fusion in fusions(gemm.epilogue, same):
+        matmul = Matmul(lt, gemm, fusion, context)
+        try:
+            results = matmul.algorithms()
+        except VendorError as error:  # how it says that it does not support the combination
+            reason = str(error)
+            continue
+        if results:
+            return matmul, results
+    raise VendorError(reason)
 
 
 def peers(context: VendorContext) -> list[Peer]:
@@ -209,14 +226,8 @@ def peers(context: VendorContext) -> list[Peer]:
     if gemm.accumulator != DType.F32:
         raise VendorError(f"it is compared with float32 accumulation only, not {gemm.accumulator}")
     lt = _cublaslt()
-    fusion = fuse(gemm.epilogue)
-    if gemm.epilogue.output != gemm.dtype and any(s.op == "bias" for s in fusion.steps):
-        # Its bias has the output's type, ours has A's.
-        fusion = Fusion((), gemm.epilogue.ops, _EPILOGUE[()], 1.0, False)
-    matmul = Matmul(lt, gemm, fusion, context)
-    results = matmul.algorithms()
-    if not results:
-        raise VendorError("its heuristic proposes no algorithm")
+    matmul, results = _proposed(lt, gemm, context)
+    fusion = matmul.fusion
     found = []
     for rank, result in enumerate(results):
         algo, tile, split, stages = (

@@ -8,7 +8,7 @@ import pytest
 
 from core.measure.tensors import Slot
 from core.vendor import VendorContext, VendorError, cublaslt, peers
-from core.vendor.cublaslt import CublasLt, HeuristicResult, Matmul, MatmulAlgo, fuse
+from core.vendor.cublaslt import CublasLt, HeuristicResult, Matmul, MatmulAlgo, fusions
 from templates.epilogue import parse_epilogue
 from templates.types import DType, MatrixLayout
 from templates.workload import GemmWorkload
@@ -40,7 +40,7 @@ from templates.workload import GemmWorkload
 )
 def test_fused_prefix(chain: str, fused: int, epilogue: int, alpha: float, source: bool) -> None:
     parsed = parse_epilogue(chain)
-    found = fuse(parsed)
+    found = next(fusions(parsed))
     assert found.steps == parsed.ops[:fused] and found.rest == parsed.ops[fused:]
     assert (found.epilogue, found.alpha, found.source) == (epilogue, alpha, source)
 
@@ -117,7 +117,7 @@ def test_layouts_of_the_transposed_product(
 ) -> None:
     """(type, rows, columns, leading dimension) of column-major B^T, A^T and D^T."""
     gemm = GemmWorkload(16, 24, 40, layout_a=MatrixLayout(layout_a), layout_b=MatrixLayout(layout_b))
-    Matmul(cublaslt._cublaslt(), gemm, fuse(gemm.epilogue), context(gemm, []))
+    Matmul(cublaslt._cublaslt(), gemm, next(fusions(gemm.epilogue)), context(gemm, []))
     assert library.layouts == [b, a, (2, 24, 16, 24)]
     assert (library.desc[3], library.desc[4], library.desc[7]) == (*ops, 1)
     assert library.batches == []
@@ -125,7 +125,7 @@ def test_layouts_of_the_transposed_product(
 
 def test_batches_and_a_shared_b(library: Written) -> None:
     gemm = GemmWorkload(16, 24, 40, batch=12, shared_b=True)
-    Matmul(cublaslt._cublaslt(), gemm, fuse(gemm.epilogue), context(gemm, []))
+    Matmul(cublaslt._cublaslt(), gemm, next(fusions(gemm.epilogue)), context(gemm, []))
     assert library.batches == [(5, 12), (6, 0), (5, 12), (6, 640), (5, 12), (6, 384)]
 
 
@@ -157,6 +157,22 @@ def test_a_bias_of_another_type_than_the_output_is_not_fused(library: Written) -
     gemm = GemmWorkload(16, 24, 40, epilogue=parse_epilogue("bias+relu->f32"))
     [peer] = cublaslt.peers(context(gemm, []))
     assert peer.detail.endswith("fused nothing; separate bias+relu") and library.desc[7] == 1
+
+
+def test_a_shorter_prefix_where_the_longest_is_not_supported(library: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    proposals = iter([0, 2])
+
+    answer = library.answer
+
+    def picky(name: str, arguments: tuple[Any, ...]) -> int:
+        if name == "cublasLtMatmulAlgoGetHeuristic":
+            library.proposes = next(proposals)
+        return answer(name, arguments)
+
+    monkeypatch.setattr(library, "answer", picky)
+    gemm = GemmWorkload(16, 24, 40, epilogue=parse_epilogue("bias+gelu_tanh"))
+    [peer] = cublaslt.peers(context(gemm, []))
+    assert peer.detail.endswith("fused bias; separate gelu_tanh")
 
 
 def test_no_algorithm_and_other_accumulators_are_notes(library: Written) -> None:
