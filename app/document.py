@@ -6,6 +6,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoStack
 
+from app.estimates import Estimate
 from app.graph.model import GraphModel, graph_model
 from app.run import Changes, Run, WorkloadRun
 from core.fusion.plan import FusionPlan, LeftAlone, Region
@@ -19,6 +20,7 @@ class Document(QObject):
     plan_changed = Signal()
     selection_changed = Signal()
     run_changed = Signal(object)  # Changes
+    estimates_changed = Signal()
 
     def __init__(self, session: Session, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -27,6 +29,7 @@ class Document(QObject):
         self.model: GraphModel = graph_model(session.graph)
         self.undo = QUndoStack(self)
         self.run = Run()
+        self.estimates: dict[str, Estimate] = {}  # by workload key
         self.selection: tuple[int, ...] = ()
         self._set_plan(session.plan)
 
@@ -83,6 +86,14 @@ class Document(QObject):
     def current_session(self) -> Session:
         """The session with the plan as it stands now."""
         return replace(self.session, plan=self.plan)
+
+    def estimate(self, region: Region) -> Estimate | None:
+        """What the rules expect of the region; None where none was made or it is not tuned."""
+        return self.estimates.get(region.workload.key) if region.workload else None
+
+    def set_estimates(self, estimates: dict[str, Estimate]) -> None:
+        self.estimates = estimates
+        self.estimates_changed.emit()
 
     def start_run(self, replayed: bool) -> None:
         self.run = Run(replayed)

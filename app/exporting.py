@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 )
 
 from core.session import Session
+from templates.gpu import known_gpu
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,12 @@ def core_export(session: Session, request: ExportRequest, report: Report, stop: 
     return f"Exported lib{request.name}.so for {gpu.name} to {request.folder}; {chosen}."
 
 
+def gpu_title(name: str) -> str:
+    """The driver's name of a GPU that is known by a short one."""
+    known = known_gpu(name)
+    return known.name if known else name
+
+
 def valid_name(name: str) -> bool:
     """Whether a library can be called so: lib<name>.so and a C identifier."""
     return name.isidentifier() and name.isascii()
@@ -79,15 +86,17 @@ class ExportDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle("Export the library")
         self.setMinimumWidth(520)
+        self._gpu = gpu
         clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
         self.name = QLineEdit(clean if valid_name(clean) else f"m{clean}")
         self.folder = QLineEdit(str(Path.cwd() / "out" / self.name.text()))
         browse = QPushButton("Browse")
+        browse.setAutoDefault(False)
         browse.clicked.connect(self._browse)
         row = QHBoxLayout()
         row.addWidget(self.folder, 1)
         row.addWidget(browse)
-        self.gpu = QLabel(gpu)
+        self.gpu = QLabel(gpu_title(gpu))
         self.vendor = QCheckBox("Allow the vendor's kernels where they were faster")
         self.warning = QLabel(wordWrap=True)
         note_label = QLabel(note, wordWrap=True)
@@ -116,7 +125,7 @@ class ExportDialog(QDialog):
     @property
     def request(self) -> ExportRequest:
         folder = Path(self.folder.text().strip()).expanduser()
-        return ExportRequest(folder, self.name.text().strip(), self.gpu.text(), self.vendor.isChecked())
+        return ExportRequest(folder, self.name.text().strip(), self._gpu, self.vendor.isChecked())
 
     def _browse(self) -> None:
         chosen = QFileDialog.getExistingDirectory(self, "Folder for the library", self.folder.text())

@@ -8,10 +8,10 @@ from PySide6.QtWidgets import QFileDialog
 
 from app import tuning
 from app.bridge import EventBridge
+from app.exporting import gpu_title
 from app.format import seconds
 from core.errors import BoltError
 from core.tuner.events import Event
-from templates.gpu import known_gpu
 
 if TYPE_CHECKING:
     from app.window import MainWindow
@@ -73,8 +73,7 @@ class TuneControl(QObject):
         if self.gpu_is_here:
             self._start(tuning.live(document.plan), replayed=False)
             return
-        known = known_gpu(self.gpu)
-        name = known.name if known else self.gpu
+        name = gpu_title(self.gpu)
         self.window.messages.show_text(
             "info",
             f"There is no {name} in this machine, so nothing can be measured here. "

@@ -22,6 +22,7 @@ from app import edits, theme
 from app.actions import Actions
 from app.background import Background, Job
 from app.document import Document
+from app.estimates import Estimates
 from app.export_control import ExportControl
 from app.exporting import Exporter
 from app.graph.canvas import Canvas
@@ -74,6 +75,7 @@ class MainWindow(QMainWindow):
         self._build_panels()
         self.plans = PlanControl(self)
         self.tuning = TuneControl(self)
+        self.estimates = Estimates(self)
         self.exports = ExportControl(self, exporter)
         self._connect()
         self._enable()
@@ -234,6 +236,7 @@ class MainWindow(QMainWindow):
         self.setWindowTitle(f"{self.document.title} - Bolt Workbench")
         self._show_choices(self.document)
         self._enable()
+        self.estimates.refresh()
 
     def _open_failed(self, error: BoltError) -> None:
         self._opening = None
@@ -267,6 +270,7 @@ class MainWindow(QMainWindow):
         self.canvas.refresh()
         self.canvas.legend.rebuild()
         self._enable()
+        self.estimates.refresh()
 
     def _run_changed(self, changes: Changes) -> None:
         if changes.workloads or changes.started or changes.finished:

@@ -36,7 +36,8 @@ def speed_lines(document: Document, region: Region) -> list[str]:
     """Ours, the vendor's, and the ratio, each with where the number comes from."""
     run = document.workload_run(region)
     if run is None or run.best is None:
-        return []
+        estimate = document.estimate(region)
+        return [f"not measured, estimated {micros(estimate.us)}"] if estimate else []
     said = "from records" if run.from_records and document.run.measured_here else document.run.provenance
     lines = [f"ours {micros(run.best.us)} ({said})"]
     if run.vendor is not None:

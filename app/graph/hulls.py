@@ -7,7 +7,7 @@ from PySide6.QtGui import QPainterPath
 
 from app.graph.placement import Point
 
-PAD = 7.0
+PAD = 6.0
 NEARBY = 60.0  # boxes closer than this are joined at full width
 BAND = 5.0  # half the width of what joins boxes that are further apart
 

@@ -210,7 +210,7 @@ class GraphItem(QGraphicsItem):
         painter.setFont(base_font(9))
         color = QColor(self.region_color(region_at))
         painter.setPen(color if self.mode is not Mode.OPERATOR else self.theme["muted"])
-        place = QRectF(first.left() - 4, first.top() - 19, first.width() + 60, 11)
+        place = QRectF(first.left() - 4, first.top() - 18, first.width() + 60, 11)
         painter.drawText(place, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, text)
 
     def _paint_edges(self, painter: QPainter, exposed: QRectF, zoom: float) -> None:

@@ -25,7 +25,7 @@ class Spacing:
     """Distances in scene units (pixels at 100 %)."""
 
     height: float = 44.0
-    row_gap: float = 30.0
+    row_gap: float = 34.0
     column_gap: float = 24.0
     bend_width: float = 6.0
 

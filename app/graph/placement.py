@@ -231,8 +231,8 @@ class _Page:
 
     def _rail_path(self, a: int, b: int, start: Point, end: Point) -> tuple[Point, ...]:
         """Down out of the source, along the gutter's lane, into the target from above; far columns over the top."""
-        out_y = start[1] + self.spacing.row_gap * 0.35
-        in_y = end[1] - self.spacing.row_gap * 0.35
+        out_y = start[1] + self.spacing.row_gap * 0.32
+        in_y = end[1] - self.spacing.row_gap * 0.7
         here, there = self.column[a], max(self.column[b] - 1, self.column[a])
         first = self._lane_x(here, a)
         if here == there:

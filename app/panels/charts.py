@@ -4,10 +4,11 @@ from math import ceil
 from typing import Any
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QBrush, QShowEvent
+from PySide6.QtGui import QBrush, QColor, QShowEvent
 from PySide6.QtWidgets import QLabel, QSplitter, QVBoxLayout, QWidget
 
 from app.document import Document
+from app.estimates import Estimate
 from app.format import micros, ratio
 from app.run import Changes, WorkloadRun
 from app.theme import Theme, base_font
@@ -46,6 +47,7 @@ class ChartsPanel(QWidget):
             document.run_changed.connect(self._take)
             document.plan_changed.connect(self.refresh)
             document.selection_changed.connect(self._selection_changed)
+            document.estimates_changed.connect(self.refresh)
         self.refresh()
 
     def set_theme(self, theme: Theme) -> None:
@@ -72,10 +74,10 @@ class ChartsPanel(QWidget):
         self._dirty = not self.isVisible()
         if self._dirty:
             return
-        finished = self.document is not None and bool(self.document.run.workloads)
-        self.empty.setVisible(not finished)
-        self.splitter.setVisible(finished)
-        if finished:
+        something = self.document is not None and bool(self.document.run.workloads or self.document.estimates)
+        self.empty.setVisible(not something)
+        self.splitter.setVisible(something)
+        if something:
             if self.bars is None:
                 self._build()
             self._draw_bars()
@@ -115,33 +117,42 @@ class ChartsPanel(QWidget):
     # Drawing -----------------------------------------------------------------------------------------------------
 
     def _draw_bars(self) -> None:
-        import pyqtgraph
-
         assert self.document is not None
         document, t = self.document, self.theme
         self.bars.clear()
         if self.bars.plotItem.legend is not None:
             self.bars.plotItem.legend.clear()
-        self._shown = [r for r in document.plan.regions if self._of(r) is not None]
-        runs = [run for r in self._shown if (run := self._of(r)) is not None]
-        legend = self.bars.addLegend(offset=(-8, 4), labelTextColor=t["muted"], labelTextSize="10px", colCount=2)
+        self._shown = [r for r in document.plan.regions if self._of(r) or document.estimate(r)]
+        runs = [self._of(r) for r in self._shown]
+        said = document.run.provenance
+        legend = self.bars.addLegend(offset=(-8, 4), labelTextColor=t["muted"], labelTextSize="10px", colCount=3)
         for name, offset, token, found in (
-            (f"ours, {document.run.provenance}", -BAR / 2, "ours", [r.best for r in runs]),
-            (f"vendor, {document.run.provenance}", BAR / 2, "vendor", [r.vendor for r in runs]),
+            (f"ours, {said}", -BAR / 2, "ours", [r.best if r else None for r in runs]),
+            (f"vendor, {said}", BAR / 2, "vendor", [r.vendor if r else None for r in runs]),
         ):
             at = [(i + offset, m) for i, m in enumerate(found) if m is not None]
-            if not at:
-                continue
-            xs, heights = [x for x, _ in at], [m.us for _, m in at]
-            bar = pyqtgraph.BarGraphItem(x=xs, height=heights, width=BAR, brush=QBrush(t[token]), pen=None, name=name)
-            self.bars.addItem(bar)
-            self.bars.addItem(self._spreads(xs, [m for _, m in at]))
+            if at:
+                self._bars_of(name, [x for x, _ in at], [m.us for _, m in at], QBrush(t[token]))
+                self.bars.addItem(self._spreads([x for x, _ in at], [m for _, m in at]))
+        guesses = [(i - BAR / 2, self._guess(r)) for i, r in enumerate(self._shown)]
+        hatched = QBrush(t["ours"], Qt.BrushStyle.BDiagPattern)
+        drawn = [(x, e.us) for x, e in guesses if e is not None]
+        if drawn:
+            self._bars_of("ours, estimated", [x for x, _ in drawn], [us for _, us in drawn], hatched, t["ours"])
         legend.setVisible(True)
         self._label_regions()
         self.bars.setLabel("left", "time of a region, us", color=t.hex("muted"))
         self.bars.setXRange(-0.7, max(6.0, len(self._shown) - 0.3), padding=0)
         self.bars.enableAutoRange(axis="y")
         self._label_regions()
+
+    def _bars_of(
+        self, name: str, xs: list[float], heights: list[float], brush: QBrush, line: QColor | None = None
+    ) -> None:
+        import pyqtgraph
+
+        pen = pyqtgraph.mkPen(line, width=1) if line is not None else None
+        self.bars.addItem(pyqtgraph.BarGraphItem(x=xs, height=heights, width=BAR, brush=brush, pen=pen, name=name))
 
     def _label_regions(self) -> None:
         """As many region names under the bars as there is room for."""
@@ -168,6 +179,12 @@ class ChartsPanel(QWidget):
         assert self.document is not None
         run = self.document.workload_run(region)
         return run if run is not None and (run.best or run.vendor) else None
+
+    def _guess(self, region: Region) -> Estimate | None:
+        """The estimate of a region that has no figure yet."""
+        assert self.document is not None
+        run = self.document.workload_run(region)
+        return None if run is not None and run.best else self.document.estimate(region)
 
     def _draw_live(self) -> None:
         import pyqtgraph
@@ -223,4 +240,7 @@ class ChartsPanel(QWidget):
             lines.append(f"{run.vendor.source} {micros(run.vendor.us)}")
         if run and run.speedup:
             lines.append(ratio(run.speedup))
+        estimate = self._guess(region)
+        if estimate is not None:
+            lines.append(f"estimated {micros(estimate.us)}, not measured")
         self.bars.setToolTip("\n".join(lines))

@@ -14,9 +14,11 @@ from app.theme import Theme
 from core.fusion.plan import Region
 from core.graph.ir import Graph, Node
 
-EMPTY = """<p class='muted'>Nothing is selected.</p>
-<p class='muted'>Click a node or a region. Shift-click or drag a frame to select several nodes, then right-click to fuse
-them.</p>"""
+EMPTY = "<p class='muted'>No model is open.</p>"
+HOW = (
+    "<p class='head'>SELECT</p><p class='muted'>Click a node, or a region in the list. Shift-click or drag a frame to "
+    "select several nodes; right-click to fuse or split.</p>"
+)
 MOST_NODES = 12
 
 
@@ -42,6 +44,7 @@ class DetailsPanel(QWidget):
             document.selection_changed.connect(self.refresh)
             document.plan_changed.connect(self.refresh)
             document.run_changed.connect(self._run_changed)
+            document.estimates_changed.connect(self.refresh)
         self.refresh()
 
     def set_theme(self, theme: Theme) -> None:
@@ -58,7 +61,8 @@ class DetailsPanel(QWidget):
 
     def _run_changed(self, changes: Changes) -> None:
         region = self.document.selected_region() if self.document else None
-        if region is not None and region.workload and (changes.started or region.workload.key in changes.workloads):
+        key = region.workload.key if region is not None and region.workload else None
+        if changes.started or changes.finished or key in changes.workloads:
             self.refresh()
 
     def refresh(self) -> None:
@@ -68,8 +72,10 @@ class DetailsPanel(QWidget):
 
     def _html(self) -> str:
         document = self.document
-        if document is None or not document.selection:
+        if document is None:
             return EMPTY
+        if not document.selection:
+            return summary_html(document)
         region = document.selected_region()
         nodes = [document.model.boxes[i] for i in document.selection]
         if len(nodes) == 1 and nodes[0].node is None:
@@ -79,6 +85,44 @@ class DetailsPanel(QWidget):
         if region is not None:
             return region_html(document, region, nodes[0].name)
         return selection_html(document)
+
+
+def summary_html(document: Document) -> str:
+    """The model as a whole, for when nothing is selected."""
+    graph, plan = document.graph, document.plan
+    tuned = [r for r in plan.regions if r.workload]
+    fused = sum(len(r.nodes) for r in plan.regions if len(r.nodes) > 1)
+    flops = sum(r.workload.flops for r in tuned if r.workload)
+    rows = [
+        ("Nodes", f"{len(graph.nodes)}, {fused} of them in fused regions"),
+        ("Regions", f"{len(plan.regions)}, {len(tuned)} tuned, {len(plan.workloads)} different workloads"),
+        ("Left alone", f"{len(plan.left_alone)} nodes"),
+        ("Arithmetic", f"{flops / 1e9:,.3g} GFLOP in the tuned regions"),
+        *((f"in {i}", _tensor(graph, t)) for i, t in enumerate(graph.inputs)),
+        *((f"out {i}", _tensor(graph, t)) for i, t in enumerate(graph.outputs)),
+    ]
+    parts = [
+        f"<p class='title'>{escape(document.title)}</p>",
+        f"<p class='muted'>{escape(document.session.source)}</p>",
+    ]
+    return "".join([*parts, "<p class='head'>MODEL</p>", table(rows), *_total(document, tuned), HOW])
+
+
+def _total(document: Document, tuned: "list[Region]") -> list[str]:
+    """Sums over the tuned regions that have both figures; not the time of the whole model."""
+    runs = [run for r in tuned if (run := document.workload_run(r)) is not None and run.best and run.vendor]
+    if not runs:
+        return []
+    ours = sum(run.best.us for run in runs if run.best)
+    vendor = sum(run.vendor.us for run in runs if run.vendor)
+    said = document.run.provenance
+    rows = [
+        ("Ours", f"<b>{escape(micros(ours))}</b> <span class='muted'>{said}</span>"),
+        ("Vendor", f"{escape(micros(vendor))} <span class='muted'>{said}</span>"),
+        ("Ratio", f"<b>{ratio(vendor / ours)}</b>"),
+    ]
+    note = f"<p class='muted'>Sums over {len(runs)} of {len(tuned)} tuned regions, each timed alone.</p>"
+    return ["<p class='head'>TUNED REGIONS</p>", table(rows), note]
 
 
 def selection_html(document: Document) -> str:
@@ -128,7 +172,11 @@ def region_html(document: Document, region: Region, node: str) -> str:
 def _speed(document: Document, region: Region) -> list[str]:
     run = document.workload_run(region)
     if run is None:
-        return ["<p class='head'>SPEED</p>", "<p class='muted'>Not measured. Press Tune.</p>"]
+        return [
+            "<p class='head'>SPEED</p>",
+            "<p class='muted'>Not measured. Press Tune.</p>",
+            *_estimate(document, region),
+        ]
     said = document.run.provenance
     rows = []
     if run.best is not None:
@@ -160,6 +208,18 @@ def _speed(document: Document, region: Region) -> list[str]:
         )
     )
     return [f"<p class='head'>SPEED ({escape(run.state)})</p>", table(rows)]
+
+
+def _estimate(document: Document, region: Region) -> list[str]:
+    estimate = document.estimate(region)
+    if estimate is None:
+        return []
+    rows = [
+        ("Estimate", f"{escape(micros(estimate.us))} <span class='muted'>by the ranking rules</span>"),
+        ("First try", escape(estimate.candidate)),
+        ("Because", f"<span class='muted'>{escape(estimate.why)}</span>"),
+    ]
+    return [table(rows)]
 
 
 def node_html(graph: Graph, node: Node) -> str:

@@ -13,7 +13,7 @@ from PySide6.QtCore import (
     Qt,
     Signal,
 )
-from PySide6.QtGui import QColor, QPainter
+from PySide6.QtGui import QBrush, QColor, QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QLineEdit,
@@ -26,12 +26,14 @@ from PySide6.QtWidgets import (
 )
 
 from app.document import Document
+from app.estimates import Estimate
 from app.format import micros, ratio, workload_line
 from app.graph.model import box_line, region_title
 from app.run import Changes, State
 from app.theme import Theme, base_font, icon, pixmap
 from core.fusion.plan import Region
 
+HATCH = Qt.BrushStyle.BDiagPattern
 Index = QModelIndex | QPersistentModelIndex
 ICONS = {State.QUEUED: "queued", State.RUNNING: "running", State.DONE: "done", State.FAILED: "failed"}
 TOKENS = {
@@ -171,10 +173,12 @@ class RegionDelegate(QStyledItemDelegate):
     def _paint_speed(self, painter: QPainter, area: QRect, region: Region) -> int:
         """Number over bar at the right; returns where the text must end."""
         document = self.model.document
-        run = document.workload_run(region) if document else None
         right = area.right() - 10
-        if document is None or run is None or run.best is None:
+        if document is None:
             return right
+        run = document.workload_run(region)
+        if run is None or run.best is None:
+            return self._paint_estimate(painter, area, document.estimate(region), right)
         speedup = run.speedup
         number = ratio(speedup) if speedup else micros(run.best.us)
         painter.setFont(base_font(12, bold=True))
@@ -189,6 +193,19 @@ class RegionDelegate(QStyledItemDelegate):
             painter.setPen(self.theme["faint"])
             under = QRect(right - 74, area.top() + 31, 74, 12)
             painter.drawText(under, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, said)
+        return right - 80
+
+    def _paint_estimate(self, painter: QPainter, area: QRect, estimate: Estimate | None, right: int) -> int:
+        if estimate is None:
+            return right
+        where = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        painter.setFont(base_font(12))
+        painter.setPen(self.theme["muted"])
+        painter.drawText(QRect(right - 74, area.top() + 5, 74, 18), where, micros(estimate.us))
+        painter.fillRect(QRect(right - self.BAR, area.top() + 26, self.BAR, 4), QBrush(self.theme["border"], HATCH))
+        painter.setFont(base_font(9))
+        painter.setPen(self.theme["faint"])
+        painter.drawText(QRect(right - 74, area.top() + 31, 74, 12), where, "estimated")
         return right - 80
 
     def _bar(self, painter: QPainter, track: QRect, speedup: float) -> None:
@@ -241,6 +258,7 @@ class RegionsPanel(QWidget):
             document.plan_changed.connect(self._plan_changed)
             document.run_changed.connect(self._run_changed)
             document.selection_changed.connect(self._sync)
+            document.estimates_changed.connect(self.model.touched)
 
     def set_theme(self, theme: Theme) -> None:
         self.delegate.theme = theme

@@ -95,14 +95,14 @@ def test_the_selected_row_stays_selected_when_sorted(window: MainWindow, qtbot: 
 
 def test_charts_show_each_tuned_region(window: MainWindow, qtbot: QtBot) -> None:
     window.bottom.setCurrentWidget(window.charts)
-    assert window.charts.empty.isVisible()
-    assert window.charts.bars is None
     play(window, qtbot)
     assert window.document is not None
     tuned = [r for r in window.document.plan.regions if r.workload]
     assert window.charts._shown == tuned
-    ours = [i for i in window.charts.bars.plotItem.items if getattr(i, "opts", {}).get("height") is not None]
-    assert [len(i.opts["height"]) for i in ours] == [len(tuned)] * 2
+    assert {name: len(heights) for name, heights, _ in bars(window)} == {
+        "ours, measured": len(tuned),
+        "vendor, measured": len(tuned),
+    }
     assert window.charts.live.plotItem.listDataItems()
 
 
@@ -215,3 +215,48 @@ def test_an_edited_plan_keeps_the_figures_of_equal_workloads(window: MainWindow,
     bare = document.plan.region_of("conv1")
     assert bare is not None
     assert window.regions.model.speedup(bare) is None
+
+
+def bars(window: MainWindow) -> list[tuple[str, list[float], Qt.BrushStyle]]:
+    """Name, heights and brush of each group of bars in the chart."""
+    found = [i.opts for i in window.charts.bars.plotItem.items if getattr(i, "opts", {}).get("height") is not None]
+    return [(o["name"], o["height"], o["brush"].style()) for o in found]
+
+
+def test_what_nobody_measured_is_estimated_hatched_and_said(window: MainWindow, qtbot: QtBot) -> None:
+    document = window.document
+    assert document is not None
+    qtbot.waitUntil(lambda: set(document.estimates) == set(document.plan.workloads), timeout=WAIT_MS)
+    window.bottom.setCurrentWidget(window.charts)
+    ((name, heights, brush),) = bars(window)
+    assert name == "ours, estimated"
+    assert heights == [document.estimates[r.workload.key].us for r in document.plan.regions if r.workload]
+    assert brush is Qt.BrushStyle.BDiagPattern
+    document.select_region(document.plan.regions[0])
+    text = window.details.text.toPlainText()
+    assert "by the ranking rules" in text and "Not measured" in text
+    play(window, qtbot)
+    assert "by the ranking rules" not in window.details.text.toPlainText()
+    assert "estimated" not in " ".join(n for n, _, _ in bars(window))
+
+
+def test_another_gpu_has_other_estimates(window: MainWindow, qtbot: QtBot) -> None:
+    document, box = window.document, window.actions_.gpu
+    assert document is not None
+    qtbot.waitUntil(lambda: bool(document.estimates), timeout=WAIT_MS)
+    first = dict(document.estimates)
+    box.setCurrentIndex(box.findData("a100"))
+    qtbot.waitUntil(lambda: bool(document.estimates) and document.estimates != first, timeout=WAIT_MS)
+    key = next(iter(first))
+    assert document.estimates[key].us > first[key].us
+
+
+def test_the_summary_adds_up_the_regions(window: MainWindow, qtbot: QtBot) -> None:
+    play(window, qtbot, replayed=True)
+    document = window.document
+    assert document is not None
+    tuned = [run for r in document.plan.regions if (run := document.workload_run(r)) is not None]
+    ours = sum(run.best.us for run in tuned if run.best)
+    text = window.details.text.toPlainText()
+    assert f"{ours:.3g}"[:3] in text
+    assert "each timed alone" in text and "replayed" in text

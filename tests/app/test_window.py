@@ -183,7 +183,7 @@ def test_find_goes_from_hit_to_hit(window: MainWindow, qtbot: QtBot) -> None:
 
 
 def test_details_follow_the_selection(window: MainWindow, qtbot: QtBot) -> None:
-    assert "Nothing is selected" in window.details.text.toPlainText()
+    assert "9, 5 of them in fused regions" in window.details.text.toPlainText()
     click(window, qtbot, "conv2")
     text = window.details.text.toPlainText()
     assert "conv + bias + add + relu" in text
