@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 _BUSY_S = 10.0
+_RETRY_S = 0.05
 
 
 class Layer:
@@ -44,7 +46,7 @@ class Layer:
                     "update this one, or move it away",
                 )
             if version < SCHEMA:
-                self._create(database)
+                self._create(database, time.monotonic() + busy_s)
             if self.path is not None:
                 connection.execute("PRAGMA synchronous=NORMAL")
         except BaseException:
@@ -52,14 +54,22 @@ class Layer:
             raise
         return database
 
-    def _create(self, database: "Database") -> None:
-        if self.path is not None:
-            database.enable_wal()
-        for table, columns in TABLES.items():
-            database.table(table).create(columns, pk="id", if_not_exists=True)
-        for table in ("measurements", "failures", "finished"):
-            database.table(table).create_index(["workload", "gpu"], if_not_exists=True)
-        database.conn.execute(f"PRAGMA user_version={SCHEMA}")
+    def _create(self, database: "Database", deadline: float) -> None:
+        """Makes the tables. Another process may be at it too: SQLite does not wait for the change to WAL by itself."""
+        while True:
+            try:
+                if self.path is not None:
+                    database.enable_wal()
+                for table, columns in TABLES.items():
+                    database.table(table).create(columns, pk="id", if_not_exists=True)
+                for table in ("measurements", "failures", "finished"):
+                    database.table(table).create_index(["workload", "gpu"], if_not_exists=True)
+                database.conn.execute(f"PRAGMA user_version={SCHEMA}")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(_RETRY_S)
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -74,7 +84,7 @@ class Layer:
         what = f"the record database {self.path}"
         if "locked" in text or "busy" in text:
             return RecordError(f"{what} is locked by another program", "close it and run this again")
-        if "full" in text:
+        if "disk is full" in text or "No space left" in text:
             return RecordError(f"{what} can't grow, the disk is full", "free some space, or set BOLT_CACHE")
         if "malformed" in text or "not a database" in text or "no such" in text:
             return RecordError(

@@ -309,6 +309,22 @@ def test_kill_9_loses_no_record(tmp_path):
     assert {r.outcome.samples_us[0] for r in found} >= {5.0 + i for i in range(written)}
 
 
+def _open_only(folder: Path, start: float) -> None:
+    time.sleep(max(0.0, start - time.time()))
+    records(folder, busy_s=30.0).close()
+
+
+def test_processes_that_make_the_database_at_once_all_succeed(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    start = time.time() + 3.0
+    processes = [context.Process(target=_open_only, args=(tmp_path, start)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [p.exitcode for p in processes] == [0] * 4
+
+
 def _write_some(folder: Path, offset: int) -> None:
     store = records(folder)
     for i in range(25):

@@ -70,7 +70,13 @@ def test_every_event_class_is_known():
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"text", gzip.compress(b""), gzip.compress(b"{}\n"), gzip.compress(b'{"format":"bolt-run","version":9}\n')],
+    [
+        b"",
+        b"text",
+        gzip.compress(b"", mtime=0),
+        gzip.compress(b"{}\n", mtime=0),
+        gzip.compress(b'{"format":"bolt-run","version":9}\n', mtime=0),
+    ],
 )
 def test_a_file_that_is_no_run_is_one_line(tmp_path, content):
     path = tmp_path / "r.jsonl.gz"
