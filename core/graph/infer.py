@@ -25,9 +25,9 @@ class Untyped(Exception):
     """The type of an output can't be known before the model runs; the text says why."""
 
 
-def check_size(shape: tuple[int, ...], what: str) -> None:
-    """Refuse an extent below 1 or a tensor too large to index. Raises ModelError."""
-    if any(d < 1 for d in shape):
+def check_size(shape: tuple[int, ...], what: str, least: int = 1) -> None:
+    """Refuse an extent below `least` or a tensor too large to index. Raises ModelError."""
+    if any(d < least for d in shape):
         raise ModelError(f"{what} has shape {list(shape)}: every dimension must be at least 1")
     count = 1
     for extent in shape:
@@ -39,7 +39,10 @@ def check_size(shape: tuple[int, ...], what: str) -> None:
 def infer_node(
     node: Node, types: Mapping[str, TensorType], constants: Mapping[str, np.ndarray], opset: int
 ) -> dict[str, TensorType]:
-    """Types of the outputs. Raises ModelError if the node is wrong, Untyped if nobody can know."""
+    """Types of the outputs; an extent may be 0, as in the shape of a scalar's shape.
+
+    Raises ModelError if the node is wrong, Untyped if nobody can know.
+    """
     import onnx
     from onnx import shape_inference
 
@@ -77,7 +80,7 @@ def _static(proto: "TypeProto | None", what: str) -> TensorType:
     if not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
         raise Untyped("its shape depends on values known only while the model runs")
     shape = tuple(d.dim_value for d in tensor.shape.dim)
-    check_size(shape, what)
+    check_size(shape, what, least=0)
     return TensorType(ELEMENT[tensor.elem_type], shape)
 
 

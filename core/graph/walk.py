@@ -87,6 +87,8 @@ class Walker:
         if self._foldable(node, found):
             self._add_value(node, evaluate(node, self.constants, self.opset))
             return
+        for name, kind in found.items():
+            check_size(kind.shape, f"tensor {name!r} of node {node.name!r} ({node.op})")
         self.types.update(found)
         self.nodes.append(node)
 
@@ -102,8 +104,6 @@ class Walker:
     def _add_value(self, node: Node, values: list[np.ndarray]) -> None:
         for name, value in zip(node.outputs, values, strict=False):
             if name:
-                if value.size:
-                    check_size(value.shape, f"tensor {name!r} of node {node.name!r} ({node.op})")
                 self.add_constant(name, value)
         self.absorbed[node.name] = COMPUTED
 

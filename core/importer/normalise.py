@@ -321,6 +321,13 @@ def _grid_sample(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
     return [with_attrs(node, mode={"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode))]
 
 
+def _dft(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
+    if opset >= 20:
+        return [node]
+    axis = walker.new_constant(f"{node.name}/axis", np.array(node.attrs.get("axis", 1), np.int64))
+    return [replace(with_attrs(node, ("axis",)), inputs=(node.inputs[0], _input(node, 1), axis))]
+
+
 def _scatter(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
     return [replace(node, op="ScatterElements")]
 
@@ -343,5 +350,5 @@ RULES: dict[str, Rule] = {
     "Sum": _chain("Add"), "Max": _chain("Max"), "Min": _chain("Min"), "Mean": _chain("Add"),
     "GroupNormalization": _group_norm, "RoiAlign": _roi_align, "GridSample": _grid_sample, "Scatter": _scatter,
     "Conv": _windowed, "ConvTranspose": _windowed, "MaxPool": _windowed, "AveragePool": _windowed,
-    "LpPool": _windowed,
+    "LpPool": _windowed, "DFT": _dft,
 }  # fmt: skip

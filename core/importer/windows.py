@@ -29,8 +29,7 @@ def explicit_window(node: Node, walker: Walker) -> Node:
     pads = tuple(attrs.get("pads") or (0,) * (2 * spatial))
     if node.op == "ConvTranspose":
         extra = tuple(attrs.get("output_padding") or (0,) * spatial)
-        pads = _transposed_pads(node, shape[2:], kernel, strides, dilations, extra, pads, auto)
-        attrs["output_padding"] = extra
+        pads, attrs["output_padding"] = _transposed_pads(node, shape[2:], kernel, strides, dilations, extra, pads, auto)
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
         pads = _same_pads(shape[2:], kernel, strides, dilations, auto)
     elif auto == "VALID":
@@ -84,18 +83,17 @@ def _transposed_pads(
     extra: tuple[int, ...],
     pads: tuple[int, ...],
     auto: str,
-) -> tuple[int, ...]:
-    """Pads that give `output_shape`, or input * stride for SAME_UPPER and SAME_LOWER."""
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Pads and output padding that give `output_shape`, or input * stride for SAME_UPPER and SAME_LOWER."""
     wanted = node.attrs.get("output_shape")
     if not wanted and auto in ("NOTSET", "VALID"):
-        return pads if auto == "NOTSET" else (0,) * (2 * len(extents))
+        return (pads if auto == "NOTSET" else (0,) * (2 * len(extents))), extra
     targets = tuple(wanted)[-len(extents) :] if wanted else tuple(e * s for e, s in zip(extents, strides, strict=True))
-    pairs = []
+    pairs, added = [], []
     for extent, k, stride, dilation, more, target in zip(
         extents, kernel, strides, dilations, extra, targets, strict=True
     ):
         total = stride * (extent - 1) + more + (k - 1) * dilation + 1 - target
-        if total < 0:
-            raise ModelError(f"node {node.name!r} (ConvTranspose) asks for an output larger than its window gives")
-        pairs.append(_halves(total, auto != "SAME_LOWER"))
-    return (*(p[0] for p in pairs), *(p[1] for p in pairs))
+        pairs.append(_halves(max(total, 0), auto != "SAME_LOWER"))
+        added.append(more - min(total, 0))
+    return (*(p[0] for p in pairs), *(p[1] for p in pairs)), tuple(added)
