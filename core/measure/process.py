@@ -135,7 +135,8 @@ class Worker:
             self._process.wait(timeout=KILL_LIMIT_S)
         except subprocess.TimeoutExpired:
             raise DeviceError(
-                f"the measuring process {self._process.pid} can't be ended, the GPU's driver holds it", "end the other programs on it, or restart the machine"
+                f"the measuring process {self._process.pid} can't be ended, the GPU's driver holds it",
+                "end the other programs on it, or restart the machine",
             ) from None
         for thread in self._threads:
             thread.join(timeout=5)
@@ -208,9 +209,16 @@ class ProcessMeasurer:
             return Failure(workload.key, candidate.name, Stage.LAUNCH, refused)
         item = {"candidate": candidate_to_dict(candidate), "library": str(built.library)}
         answer = self._ask(workload, "screen", **item)
+        self._clear_errors(answer.outcomes)
         if answer.outcomes:
             return answer.outcomes[0]
         return _failure(workload, candidate, answer)
+
+    def _clear_errors(self, outcomes: Sequence[Outcome]) -> None:
+        """Starts afresh after a failed launch: a library keeps its CUDA runtime's last error, and the next kernel in
+        it would be blamed for that one."""
+        if any(isinstance(o, Failure) and o.stage == Stage.LAUNCH for o in outcomes):
+            self.close()
 
     def final(
         self, workload: Workload, finalists: Sequence[tuple[Candidate, BuiltKernel]], vendor: bool
@@ -225,6 +233,7 @@ class ProcessMeasurer:
             items = [{"candidate": candidate_to_dict(c), "library": str(b.library)} for c, b in left]
             answer = self._ask(workload, "final", items=items, vendor=vendor)
             if not answer.lost and not answer.error:
+                self._clear_errors(answer.outcomes)
                 return failures + answer.outcomes
             found: list[Outcome] = [o for o in answer.outcomes if isinstance(o, Failure)]
             known = {o.candidate for o in found}

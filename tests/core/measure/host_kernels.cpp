@@ -18,7 +18,7 @@ static int gemm(bolt_args const& g, float error = 0) {
   return 0;
 }
 
-static int runs = 0;
+static int runs = 0, last_error = 0;
 static void overwrite(void* p, size_t begin, int count) {
   for (int i = 0; i < count; ++i) ((unsigned char*)p)[begin + i] = 1;
 }
@@ -32,7 +32,8 @@ KERNEL(good, 0, 0, return gemm(*g))
 KERNEL(chatty, 0, 0, puts("{\"done\": true}"); fflush(stdout); return gemm(*g))
 KERNEL(refuses, BOLT_E_UNSUPPORTED, 0, return 0)
 KERNEL(greedy, 0, size_t(1) << 40, return 0)
-KERNEL(fails, 0, 0, return BOLT_E_LAUNCH)
+KERNEL(fails, 0, 0, last_error = BOLT_E_LAUNCH; return last_error)
+KERNEL(reads_last_error, 0, 0, gemm(*g); return last_error)
 KERNEL(wrong, 0, 0, return gemm(*g, 0.1f))
 KERNEL(silent, 0, 0, return 0)
 KERNEL(races, 0, 0, return gemm(*g, ++runs > 5 ? 0.1f : 0.f))

@@ -96,6 +96,13 @@ def test_a_workspace_within_its_size_is_right(measurer: ProcessMeasurer, pairs: 
     assert isinstance(found, Measurement)
 
 
+def test_a_failed_launch_is_not_the_next_kernels_fault(measurer: ProcessMeasurer, pairs: Pairs) -> None:
+    """Both lie in one library, whose CUDA runtime remembers the last error."""
+    failed, after = measurer.screen(WORKLOAD, pairs("fails", "reads_last_error"))
+    assert isinstance(failed, Failure) and failed.stage == Stage.LAUNCH
+    assert isinstance(after, Measurement)
+
+
 def test_what_a_kernel_prints_does_not_reach_the_protocol(measurer: ProcessMeasurer, pairs: Pairs) -> None:
     found = list(measurer.screen(WORKLOAD, pairs("chatty", "good")))
     assert all(isinstance(o, Measurement) for o in found)
