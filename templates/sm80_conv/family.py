@@ -81,7 +81,7 @@ class Sm80Conv:
             return why
         if kernel.int("split") and (why := split_objection(tile, m, n, 1, ceil(workload.c / tile.k), gpu)):
             return why
-        return tile_objection(tile, m, n, kernel.dtype.itemsize, gpu)
+        return tile_objection(tile, m, n, kernel.alignment[0], kernel.dtype.itemsize, gpu)
 
     def launches(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> list[Launch]:
         assert isinstance(workload, ConvWorkload)

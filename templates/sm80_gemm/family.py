@@ -82,7 +82,7 @@ class Sm80Gemm:
             steps = ceil(workload.k / tile.k)
             if why := split_objection(tile, workload.m, workload.n, workload.batch, steps, gpu):
                 return why
-        return tile_objection(tile, workload.m, workload.n, kernel.dtype.itemsize, gpu)
+        return tile_objection(tile, workload.m, workload.n, min(kernel.alignment[:2]), kernel.dtype.itemsize, gpu)
 
     def launches(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> list[Launch]:
         assert isinstance(workload, GemmWorkload)

@@ -257,3 +257,12 @@ def test_stores_are_as_wide_as_the_warps_of_a_narrow_block_allow():
     assert wide["64x64x64_2x2_s5_i16"] == 8
     assert wide["32x64x64_1x2x2_s5_i16"] == 4
     assert wide["32x32x64_1x1x2_s6_i16"] == 4
+
+
+def test_big_tiles_with_narrow_accesses_are_left_out_because_they_spill():
+    """ptxas: 256x64x32 at alignment 2 spills a kilobyte a thread, 128x128x32 at alignment 1 132 bytes."""
+    for workload in (GemmWorkload(4096, 4096, 4095), GemmWorkload(4096, 4096, 4094)):
+        assert (
+            max(k.int("tb_m") * k.int("tb_n") // k.int("warps_m") // k.int("warps_n") for k in legal(workload)) < 4096
+        )
+    assert any(k.stem.startswith("128x128x32_2x2") for k in legal(GemmWorkload(4096, 4096, 4092)))
