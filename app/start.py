@@ -17,6 +17,7 @@ BASE_LIBRARIES = {
     "libdbus-1.so.3": "libdbus-1-3",
 }
 XCB_LIBRARIES = {
+    "libxcb.so.1": "libxcb1",
     "libxkbcommon-x11.so.0": "libxkbcommon-x11-0",
     "libxcb-cursor.so.0": "libxcb-cursor0",
     "libxcb-icccm.so.4": "libxcb-icccm4",
@@ -80,6 +81,29 @@ def check_display(environ: "dict[str, str]") -> None:
             f"Qt needs system libraries that are missing: {', '.join(missing)}",
             f"run: sudo apt-get install -y --no-install-recommends {packages}",
         )
+    if sys.platform.startswith("linux") and (platform == "xcb" or (not platform and not _wayland_answers(environ))):
+        if not x11 or not _x11_answers(x11):
+            raise DisplayError(
+                f"the display {x11 or wayland} does not answer",
+                "check DISPLAY and that you may use it (`xhost`, `ssh -X`); the verbs need no display",
+            )
+
+
+def _wayland_answers(environ: "dict[str, str]") -> bool:
+    name, folder = environ.get("WAYLAND_DISPLAY"), environ.get("XDG_RUNTIME_DIR", "")
+    return bool(name) and os.path.exists(os.path.join(folder, name or ""))
+
+
+def _x11_answers(display: str) -> bool:
+    """Whether an X server takes a connection; Qt aborts the process when it does not."""
+    xcb = ctypes.CDLL("libxcb.so.1")
+    xcb.xcb_connect.restype = ctypes.c_void_p
+    xcb.xcb_connect.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+    xcb.xcb_connection_has_error.argtypes = xcb.xcb_disconnect.argtypes = [ctypes.c_void_p]
+    connection = xcb.xcb_connect(display.encode(), None)
+    failed = xcb.xcb_connection_has_error(connection)
+    xcb.xcb_disconnect(connection)
+    return not failed
 
 
 def missing_libraries(wanted: "dict[str, str]") -> dict[str, str]:

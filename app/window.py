@@ -94,7 +94,7 @@ class MainWindow(QMainWindow):
         layout.addWidget(self.canvas, 1)
         self.setCentralWidget(centre)
         self.regions, self.nodes, self.details = RegionsPanel(t), NodesPanel(t), DetailsPanel(t)
-        self.candidates, self.charts, self.log = CandidatesPanel(t), ChartsPanel(t), LogPanel(t)
+        self.candidates, self.charts, self.log = CandidatesPanel(t), ChartsPanel(t, self.background), LogPanel(t)
         self.panels: tuple[Panel, ...] = (
             self.regions,
             self.nodes,

@@ -1,5 +1,6 @@
 """Charts: each region against the vendor, and the search as it goes. pyqtgraph is imported when first shown."""
 
+import sys
 from math import ceil
 from typing import Any
 
@@ -7,11 +8,13 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QBrush, QColor, QShowEvent
 from PySide6.QtWidgets import QLabel, QSplitter, QVBoxLayout, QWidget
 
+from app.background import Background, Job
 from app.document import Document
 from app.estimates import Estimate
 from app.format import micros, ratio
 from app.run import Changes, WorkloadRun
 from app.theme import Theme, base_font
+from core.errors import BoltError
 from core.fusion.plan import Region
 from core.measure.measurement import Measurement
 
@@ -23,13 +26,16 @@ NOTHING = "Press Tune, and each region appears here against the vendor's kernel.
 class ChartsPanel(QWidget):
     """Left: time of each tuned region, ours and the vendor's, with spread. Right: best so far of one workload."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, theme: Theme, background: Background, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.theme = theme
+        self.background = background
+        self._loading: Job | None = None
         self.document: Document | None = None
         self.bars: Any = None
         self.live: Any = None
         self._shown: list[Region] = []
+        self._heights: list[float] = []
         self._dirty = True
         self.empty = QLabel(NOTHING)
         self.empty.setObjectName("muted")
@@ -78,10 +84,31 @@ class ChartsPanel(QWidget):
         self.empty.setVisible(not something)
         self.splitter.setVisible(something)
         if something:
+            if self.bars is None and not self._library_is_here():
+                return
             if self.bars is None:
                 self._build()
             self._draw_bars()
             self._draw_live()
+
+    def _library_is_here(self) -> bool:
+        """Whether pyqtgraph is loaded; else it is on its way, and the panel draws when it has come."""
+        if self._loading is None and "pyqtgraph" in sys.modules:
+            return True
+        if self._loading is None:
+            self._loading = self.background.start(
+                "loading charts", lambda job: _import_charts(), self._loaded, self._broken
+            )
+        return False
+
+    def _loaded(self, _: object) -> None:
+        self._loading = None
+        self.refresh()
+
+    def _broken(self, error: BoltError) -> None:
+        self.empty.setText(str(error))
+        self.empty.show()
+        self.splitter.hide()
 
     # Building ----------------------------------------------------------------------------------------------------
 
@@ -120,6 +147,7 @@ class ChartsPanel(QWidget):
         assert self.document is not None
         document, t = self.document, self.theme
         self.bars.clear()
+        self._heights = []
         if self.bars.plotItem.legend is not None:
             self.bars.plotItem.legend.clear()
         self._shown = [r for r in document.plan.regions if self._of(r) or document.estimate(r)]
@@ -143,7 +171,7 @@ class ChartsPanel(QWidget):
         self._label_regions()
         self.bars.setLabel("left", "time of a region, us", color=t.hex("muted"))
         self.bars.setXRange(-0.7, max(6.0, len(self._shown) - 0.3), padding=0)
-        self.bars.enableAutoRange(axis="y")
+        self.bars.setYRange(0, max([1.0, *self._heights]) * 1.25, padding=0)
         self._label_regions()
 
     def _bars_of(
@@ -151,6 +179,7 @@ class ChartsPanel(QWidget):
     ) -> None:
         import pyqtgraph
 
+        self._heights += heights
         pen = pyqtgraph.mkPen(line, width=1) if line is not None else None
         self.bars.addItem(pyqtgraph.BarGraphItem(x=xs, height=heights, width=BAR, brush=brush, pen=pen, name=name))
 
@@ -193,8 +222,8 @@ class ChartsPanel(QWidget):
         t = self.theme
         self.live.clear()
         run = self._followed()
+        self.live.setVisible(run is not None)
         if run is None:
-            self.live.setTitle("No samples yet", color=t.hex("muted"), size="11px")
             return
         names = self.document.plan.workloads.get(run.key, [])
         title = f"{names[0].id}: " if names else ""
@@ -244,3 +273,8 @@ class ChartsPanel(QWidget):
         if estimate is not None:
             lines.append(f"estimated {micros(estimate.us)}, not measured")
         self.bars.setToolTip("\n".join(lines))
+
+
+def _import_charts() -> None:
+    """Takes most of a second, which the window must not wait for."""
+    import pyqtgraph  # noqa: F401

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from PySide6.QtGui import QImage, QPainter, QPen
@@ -24,10 +25,23 @@ def test_missing_libraries_name_the_line_to_paste(monkeypatch: pytest.MonkeyPatc
     assert told.value.remedy == "run: sudo apt-get install -y --no-install-recommends libgl1 libxcb-icccm4"
 
 
-def test_xcb_libraries_are_not_asked_for_offscreen_or_on_wayland(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xcb_libraries_are_not_asked_for_offscreen_or_on_wayland(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(start, "_loads", lambda library: library not in start.XCB_LIBRARIES)
     start.check_display({"QT_QPA_PLATFORM": "offscreen"})
-    start.check_display({"WAYLAND_DISPLAY": "wayland-0"})
+    (tmp_path / "wayland-0").touch()
+    start.check_display({"WAYLAND_DISPLAY": "wayland-0", "XDG_RUNTIME_DIR": str(tmp_path)})
+
+
+@pytest.mark.parametrize("environ", [{"DISPLAY": ":987"}, {"WAYLAND_DISPLAY": "gone", "XDG_RUNTIME_DIR": "/nowhere"}])
+def test_a_display_that_does_not_answer_is_told_before_qt_aborts(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "missing_libraries", lambda wanted: {})
+    if start._loads("libxcb.so.1"):
+        with pytest.raises(start.DisplayError, match="does not answer"):
+            start.check_display(environ)
 
 
 def test_the_loader_is_really_asked() -> None:

@@ -96,6 +96,7 @@ def test_the_selected_row_stays_selected_when_sorted(window: MainWindow, qtbot: 
 def test_charts_show_each_tuned_region(window: MainWindow, qtbot: QtBot) -> None:
     window.bottom.setCurrentWidget(window.charts)
     play(window, qtbot)
+    qtbot.waitUntil(lambda: window.charts.bars is not None, timeout=WAIT_MS)
     assert window.document is not None
     tuned = [r for r in window.document.plan.regions if r.workload]
     assert window.charts._shown == tuned
@@ -228,6 +229,7 @@ def test_what_nobody_measured_is_estimated_hatched_and_said(window: MainWindow, 
     assert document is not None
     qtbot.waitUntil(lambda: set(document.estimates) == set(document.plan.workloads), timeout=WAIT_MS)
     window.bottom.setCurrentWidget(window.charts)
+    qtbot.waitUntil(lambda: window.charts.bars is not None, timeout=WAIT_MS)
     ((name, heights, brush),) = bars(window)
     assert name == "ours, estimated"
     assert heights == [document.estimates[r.workload.key].us for r in document.plan.regions if r.workload]
