@@ -180,7 +180,7 @@ _LATENCY_US = 0.75  # one K step that waits for DRAM or L2
 _BLOCK_US = 1.3  # a block's start, its first loads and its epilogue
 LAUNCH_US = 2.0  # from one kernel's end to the next one's first block, in a CUDA graph
 PDL_GAIN_US = 1.0  # measured: worth about 1 us a kernel in a chain
-_REDUCE_US = 2.5  # the second kernel of split-K beyond the bytes it moves, launched without PDL
+_REDUCE_US = 3.5  # the second kernel of split-K beyond the bytes it moves, launched without PDL
 _L2_OVER_DRAM = 1.8  # L2 bandwidth against DRAM's; only their order matters here
 
 

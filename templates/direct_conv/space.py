@@ -11,7 +11,7 @@ _DEPTHWISE = [(pixels, block) for pixels in (1, 2, 4, 8) for block in ((8, 16), 
 # Block tile (pixels, filters), accumulators a thread (pixels, filters).
 _GROUPED = [
     ((64, 64), (4, 8)), ((128, 64), (8, 8)), ((128, 32), (8, 4)), ((64, 32), (4, 4)), ((32, 32), (2, 4)),
-    ((64, 16), (4, 4)), ((128, 16), (4, 4)), ((256, 8), (8, 2)), ((128, 8), (4, 2)),
+    ((64, 16), (4, 4)), ((128, 16), (4, 4)), ((256, 8), (8, 2)), ((128, 8), (4, 2)), ((256, 4), (4, 4)),
 ]  # fmt: skip
 WINDOWS = (2, 3, 4, 5, 7)  # filter widths whose row of inputs fits in registers
 _STRIDES = (1, 2)

@@ -145,6 +145,7 @@ DIRECT = [
     ),
     conv("direct_conv", (2, 13, 14, 30, 6, 3, 3), "fma128x8", pad=(0, 1, 2, 0), groups=3),
     conv("direct_conv", (2, 13, 14, 6, 12, 3, 3), "fma256x8", pad=PADDED, groups=6, epilogue=Epilogue()),
+    conv("direct_conv", (2, 13, 14, 64, 64, 3, 3), "fma256x4", pad=PADDED, groups=16),
     conv("direct_conv", (2, 13, 14, 64, 96, 3, 3), "fma128x64", "fma32x32", pad=PADDED, groups=2, epilogue=RESIDUAL),
     conv("direct_conv", (2, 13, 14, 5, 7, 3, 3), "fma128x8", pad=PADDED, dtype=DType.F32, epilogue=F32_OUT),
     conv("direct_conv", (2, 13, 14, 48, 48, 3, 3), "dw8x8", pad=PADDED, groups=48, dtype=DType.BF16, epilogue=BF16_OUT),
