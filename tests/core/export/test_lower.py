@@ -6,6 +6,7 @@ from core.export.operations import Concat, PackChannels, Pointwise, TiledTranspo
 from core.export.program import OperatorStep
 from templates.types import DType
 from tests.core.export.models import Model, lowered, reference
+from tests.core.export.operator_models import MODELS, exact_inputs
 from tests.core.export.reference import execute
 
 
@@ -264,3 +265,11 @@ def test_strides_of_reused_memory_never_show_through():
     for i in range(6):
         y = m.op("Concat", y, m.op("Relu", m.conv(y, 8 * (i + 1), 8)), axis=1)
     check(m.build(m.op("GlobalAveragePool", y)), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_models_that_hold_every_operator(name):
+    model = MODELS[name]()
+    inputs = exact_inputs([(p.type.shape, p.type.dtype) for p in lowered(model).inputs])
+    check(model, tolerance=1e-4, inputs=inputs)
+    check(model, DType.F16, tolerance=1e-2, inputs=inputs)

@@ -1,0 +1,91 @@
+"""Models that together hold every operator kernel; the GPU tests run them, the compile tests build them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import ModelProto, TensorProto
+
+from templates.types import DType
+from tests.core.export.models import Model
+
+SMOOTH = [
+    "Abs", "Atan", "Celu", "Cos", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Neg",
+    "Relu", "Selu", "Sigmoid", "Sin", "Softplus", "Softsign", "Tanh",
+]  # fmt: skip
+# A rounding error before one of these may become a whole step: they read inputs, which are exact.
+STEPS = ["Ceil", "Floor", "Round", "Sign", "ThresholdedRelu"]
+
+
+def windows() -> ModelProto:
+    """Pools, LRN, concat, pad, shuffles, slices and a grouped convolution, channels-last."""
+    m = Model()
+    x = m.input(2, 3, 14, 14)
+    y = m.op("Relu", m.conv(x, 3, 16))
+    pooled = m.op("MaxPool", y, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+    mean = m.op("AveragePool", y, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], count_include_pad=1)
+    inner = m.op("AveragePool", y, kernel_shape=[2, 2], pads=[1, 1, 0, 0])
+    norm = m.op("LRN", y, size=5, alpha=0.1)
+    both = m.op("Concat", pooled, mean, m.conv(pooled, 16, 9), axis=1)
+    shuffled = m.op("Reshape", norm, m.const(np.array([2, 4, 4, 14, 14])))
+    shuffled = m.op("Reshape", m.op("Transpose", shuffled, perm=[0, 2, 1, 3, 4]), m.const(np.array([2, 16, 14, 14])))
+    wide = m.op("Pad", shuffled, m.const(np.array([0, 0, 1, 2, 0, 0, 0, 1])), mode="reflect")
+    parts = m.op("Split", both, m.const(np.array([30, 11])), outputs=2, axis=1)
+    cut = m.op(
+        "Slice", wide, m.const(np.array([15])), m.const(np.array([0])), m.const(np.array([2])), m.const(np.array([-2]))
+    )
+    deep = m.op("DepthToSpace", norm, blocksize=2)
+    pools = [m.op(kind, norm) for kind in ("GlobalAveragePool", "GlobalMaxPool")]
+    flat = m.op("Gemm", m.op("Flatten", pooled), m.weight(5, 16 * 49, scale=0.05), transB=1)
+    return m.build(inner, *parts, cut, deep, *pools, flat, m.conv(y, 16, 16, group=4), m.op("ArgMax", x, axis=1))
+
+
+def rows() -> ModelProto:
+    """Softmax, layer norm, reductions and gathers over rows short and long, and transposes between them."""
+    m = Model()
+    x, long = m.input(6, 40, 33), m.input(3, 3000)
+    y = m.op("Relu", m.op("MatMul", x, m.weight(33, 64, scale=0.2)))
+    normal = m.op("LayerNormalization", y, m.weight(64), m.weight(64))
+    turned = m.op("Transpose", normal, perm=[0, 2, 1])
+    scores = m.op("Softmax", m.op("MatMul", normal, turned), axis=-1)
+    outputs = [
+        m.op("Softmax", y, axis=1), m.op("LogSoftmax", long), m.op("Softmax", long),
+        m.op("LayerNormalization", long, m.weight(3000), m.weight(3000)), m.op("MatMul", scores, normal),
+        m.op("Relu", turned), m.op("Gather", y, m.const(np.array([3, -1, 0])), axis=1),
+        m.op("Gather", y, m.const(np.array(0)), axis=1),
+    ]  # fmt: skip
+    for kind in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare"):
+        outputs.append(m.op(kind, y, m.const(np.array([1])), keepdims=0))
+        outputs.append(m.op(kind, long, m.const(np.array([-1]))))
+    return m.build(*outputs)
+
+
+def pointwise() -> ModelProto:
+    """Every pointwise operator, broadcasting every way, on floats, integers and booleans."""
+    m = Model()
+    x, row = m.input(2, 12, 5, 8), m.input(1, 12, 1, 1)
+    y = m.op("Mul", m.conv(x, 12, 12), m.const(np.float32(3)))
+    wide = m.op("Sub", m.op("Mul", m.op("Add", y, row), m.weight(5, 1)), m.weight(12, 1, 1))
+    chosen = m.op("Where", m.op("Greater", x, m.const(np.float32(0))), m.op("Pow", y, m.const(np.float32(2))), wide)
+    i, j = m.input(4, 6, dtype=TensorProto.INT64), m.input(6, dtype=TensorProto.INT64)
+    divisor = m.op("Add", m.op("Abs", j), m.const(np.int64(3)))
+    numbers = [
+        m.op("Mod", i, divisor), m.op("Div", i, divisor), m.op("Max", i, j), m.op("Add", i, m.const(np.int64(2**40))),
+        m.op("Or", m.op("Less", i, j), m.op("Equal", i, j)), m.op("Cast", m.op("Greater", i, j), to=TensorProto.FLOAT),
+        m.op("Cast", m.op("Mul", x, m.const(np.float32(9))), to=TensorProto.INT32),
+        m.op("Clip", i, m.const(np.int64(0))),
+    ]  # fmt: skip
+    return m.build(chosen, *[m.op(k, y) for k in SMOOTH], *[m.op(k, x) for k in STEPS], *numbers)
+
+
+def exact_inputs(ports: Sequence[tuple[tuple[int, ...], DType]], seed: int = 0) -> list[np.ndarray]:
+    """Inputs that half precision holds exactly: a step (Floor, ArgMax) then falls on the same side as in float32."""
+    random = np.random.default_rng(seed)
+    return [
+        random.integers(-9, 9, shape)
+        if dtype == DType.I64
+        else (random.integers(-512, 513, shape) / 512).astype(np.float32)
+        for shape, dtype in ports
+    ]
+
+
+MODELS = {"windows": windows, "rows": rows, "pointwise": pointwise}
