@@ -31,7 +31,7 @@ class Estimates(QObject):
         self.window = window
         self._job: Job | None = None
         self._known: dict[tuple[str, str], Estimate] = {}  # (workload key, GPU)
-        window.actions_.gpu.currentIndexChanged.connect(self.refresh)
+        window.commands.gpu.currentIndexChanged.connect(self.refresh)
 
     def refresh(self) -> None:
         """Show what is known for the plan and the GPU, and start on the rest."""

@@ -8,6 +8,7 @@ from PySide6.QtGui import QDesktopServices
 
 from app.background import Job
 from app.exporting import ExportDialog, Exporter, ExportRequest, core_export
+from app.format import tip
 from core.errors import BoltError
 
 if TYPE_CHECKING:
@@ -23,15 +24,15 @@ class ExportControl(QObject):
         self.exporter = exporter or core_export
         self.job: Job | None = None
         self._progress.connect(window.status.show_share, Qt.ConnectionType.QueuedConnection)
-        window.actions_["export"].triggered.connect(self.ask)
+        window.commands["export"].triggered.connect(self.ask)
 
     def enable(self) -> None:
-        document, action = self.window.document, self.window.actions_["export"]
+        document, action = self.window.document, self.window.commands["export"]
         supported = document is not None and document.plan.supported
         action.setEnabled(supported and self.job is None)
         if document is not None and not supported:
             region = next(r for r in document.plan.regions if not r.supported)
-            action.setToolTip(f"Not possible: {region.id}: {region.reason}")
+            action.setToolTip(tip(f"Not possible: {region.id}: {region.reason}"))
         else:
             action.setToolTip(
                 "An export is running." if self.job else "Write the tuned model as a CUDA library (Ctrl+E)"

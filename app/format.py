@@ -1,5 +1,7 @@
 """Numbers as the window shows them: three significant figures, always with a unit."""
 
+from html import escape
+
 from core.measure.measurement import Measurement
 from templates.workload import ConvWorkload, GemmWorkload, Workload
 
@@ -73,3 +75,13 @@ def conv_line(w: ConvWorkload) -> str:
     if w.groups > 1:
         parts.append(f"groups {w.groups}")
     return ", ".join([*parts, f"batch {w.n}"])
+
+
+def one_line(text: str) -> str:
+    """Names come from files: line breaks and tabs become spaces."""
+    return " ".join(text.split())
+
+
+def tip(text: str) -> str:
+    """A tooltip that shows the text as it is, whatever it looks like, and keeps its lines."""
+    return f"<p style='white-space:pre-wrap; margin:0'>{escape(text)}</p>" if text else ""

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QFileDialog
 
 from app import edits
 from app.document import Document
+from app.format import tip
 from core.errors import BoltError
 from core.fusion.files import load_plan, save_plan
 
@@ -23,7 +24,7 @@ class PlanControl(QObject):
     def __init__(self, window: "MainWindow") -> None:
         super().__init__(window)
         self.window = window
-        a = window.actions_
+        a = window.commands
         a["fuse"].triggered.connect(lambda: self._edit(edits.fuse))
         a["split"].triggered.connect(lambda: self._edit(edits.split))
         a["reset"].triggered.connect(lambda: self._edit(edits.reset))
@@ -32,16 +33,16 @@ class PlanControl(QObject):
 
     def enable(self) -> None:
         """Refused actions are grey and their tooltip says why."""
-        document, a = self.window.document, self.window.actions_
+        document, a = self.window.document, self.window.commands
         offers = {
             "fuse": edits.fuse_offer(document) if document else NO_MODEL,
             "split": edits.split_offer(document) if document else NO_MODEL,
             "reset": edits.reset_offer(document) if document else NO_MODEL,
         }
-        running = self.window.tuning.running if hasattr(self.window, "tuning") else False
+        running = self.window.tuning.running
         for name, offer in offers.items():
             a[name].setEnabled(offer.possible and not running)
-            a[name].setToolTip("A tuning job is running." if running and offer.possible else offer.reason)
+            a[name].setToolTip(tip("A tuning job is running." if running and offer.possible else offer.reason))
         a["load_plan"].setEnabled(document is not None and not running)
         edited = document is not None and document.undo.index() > 0
         a.plan.setText("Plan: edited" if edited else "Plan: automatic")

@@ -2,8 +2,10 @@
 
 import ctypes
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from core.errors import BoltError
 
@@ -59,7 +61,25 @@ def run(argv: Sequence[str]) -> int:
     window.show()
     if argv:
         window.open_later(argv[0])
-    return app.exec()
+    with _interruptible(window.close):
+        return app.exec()
+
+
+@contextmanager
+def _interruptible(close: Callable[[], bool]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM close the window in good order; Qt's loop lets Python look for signals ten times a second."""
+    from PySide6.QtCore import QTimer
+
+    timer = QTimer()
+    timer.start(100)
+    timer.timeout.connect(lambda: None)
+    kept = {s: signal.signal(s, lambda *_: close()) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        timer.stop()
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def check_display(environ: "dict[str, str]") -> None:

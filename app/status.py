@@ -1,5 +1,6 @@
 """The status bar: the GPU's state, what runs and how far, the records."""
 
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QProgressBar, QStatusBar, QWidget
 
 from app.format import seconds
@@ -14,6 +15,8 @@ class Status(QStatusBar):
         super().__init__(parent)
         self.setSizeGripEnabled(False)
         self.gpu, self.job, self.records = QLabel("GPU: looking"), QLabel(), QLabel()
+        for label in (self.gpu, self.job, self.records):
+            label.setTextFormat(Qt.TextFormat.PlainText)
         self.bar = QProgressBar()
         self.bar.setTextVisible(False)
         self.bar.setFixedWidth(140)

@@ -30,7 +30,7 @@ class TuneControl(QObject):
         self.job.failed.connect(window.messages.show_error)
         self.job.ended.connect(self._ended)
         self.job.state_changed.connect(self.enable)
-        a = window.actions_
+        a = window.commands
         a["tune"].triggered.connect(self.tune)
         a["pause"].triggered.connect(self.job.pause)
         a["cancel"].triggered.connect(self.cancel)
@@ -45,14 +45,14 @@ class TuneControl(QObject):
     @property
     def gpu(self) -> str:
         """The GPU that is meant, by short or driver's name."""
-        return str(self.window.actions_.gpu.currentData())
+        return str(self.window.commands.gpu.currentData())
 
     @property
     def gpu_is_here(self) -> bool:
         return self.here is not None and self.gpu == self.here
 
     def enable(self) -> None:
-        document, a = self.window.document, self.window.actions_
+        document, a = self.window.document, self.window.commands
         tunable = document is not None and bool(document.plan.workloads)
         a["tune"].setEnabled(tunable and not self.running)
         a["replay"].setEnabled(not self.running)
@@ -152,7 +152,7 @@ class TuneControl(QObject):
 
     def _gpu_found(self, name: str) -> None:
         self.here = name
-        self.window.actions_.set_gpus(name)
+        self.window.commands.set_gpus(name)
         self.window.status.show_gpu(name.removeprefix("NVIDIA "))
         self.enable()
 

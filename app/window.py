@@ -67,9 +67,10 @@ class MainWindow(QMainWindow):
         self._leaving = False
         self.setWindowTitle("Bolt Workbench")
         self.setWindowIcon(theme.icon("logo", chosen, "accent"))
-        self.resize(1440, 900)
+        room = self.screen().availableSize()
+        self.resize(min(1440, room.width()), min(900, room.height()))
         self.setAcceptDrops(True)
-        self.actions_ = Actions(self, chosen)
+        self.commands = Actions(self, chosen)
         self.status = Status(self)
         self.setStatusBar(self.status)
         self._build_panels()
@@ -134,7 +135,7 @@ class MainWindow(QMainWindow):
         return dock
 
     def _connect(self) -> None:
-        a = self.actions_
+        a = self.commands
         self.undo_action = QAction("Undo", self)
         self.redo_action = QAction("Redo", self)
         for action, name, keys in ((self.undo_action, "undo", "Ctrl+Z"), (self.redo_action, "redo", "Ctrl+Shift+Z")):
@@ -193,7 +194,7 @@ class MainWindow(QMainWindow):
         if self.tuning.running or not self._may_drop_edits():
             self._show_choices(self.document)
             return
-        a = self.actions_
+        a = self.commands
         batch = int(a.batch.currentText()) if a.batch.currentText().isdecimal() else None
         self._load(Request(self.document.session.source, batch, DType(a.dtype.currentData())))
 
@@ -249,7 +250,7 @@ class MainWindow(QMainWindow):
             self._show_choices(self.document)
 
     def _show_choices(self, document: Document) -> None:
-        a = self.actions_
+        a = self.commands
         batch = document.session.batch
         a.batch.setCurrentText(str(batch) if batch is not None else a.batch.itemText(0))
         a.dtype.setCurrentIndex(a.dtype.findData(str(document.session.dtype)))
@@ -278,7 +279,7 @@ class MainWindow(QMainWindow):
 
     def _enable(self) -> None:
         """What can be done now; what can't says why in its tooltip."""
-        document, a = self.document, self.actions_
+        document, a = self.document, self.commands
         for name in ("save_plan", "load_plan", "netron", "find", "fit"):
             a[name].setEnabled(document is not None)
         for name in ("copy", "zoom"):
@@ -305,7 +306,7 @@ class MainWindow(QMainWindow):
             return
         menu = QMenu(self)
         menu.setToolTipsVisible(True)
-        a = self.actions_
+        a = self.commands
         menu.addActions([a["fuse"], a["split"], a["reset"]])
         menu.addSeparator()
         menu.addActions([a["zoom"], a["copy"]])
@@ -333,7 +334,7 @@ class MainWindow(QMainWindow):
         app = QApplication.instance()
         assert isinstance(app, QApplication)
         theme.apply(app, chosen)
-        self.actions_.set_theme(chosen)
+        self.commands.set_theme(chosen)
         self.messages.set_theme(chosen)
         self.canvas.set_theme(chosen)
         for panel in self.panels:

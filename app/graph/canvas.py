@@ -193,6 +193,7 @@ class Canvas(QWidget):
         self.note.setObjectName("note")
         self.note.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.note.setWordWrap(True)
+        self.note.setTextFormat(Qt.TextFormat.PlainText)
         self.legend.mode_changed.connect(self.view.set_mode)
         self.finder.found.connect(self.view.show_hits)
         self.finder.at.connect(self._go_to)

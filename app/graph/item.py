@@ -1,6 +1,7 @@
 """The whole graph as one painted item: arrays in, level of detail by zoom, only what is exposed."""
 
 from enum import StrEnum
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -54,6 +55,7 @@ class GraphItem(QGraphicsItem):
         self._index_edges()
         self._edge_paths: dict[int, QPainterPath] = {}
         self._hulls: dict[int, QPainterPath] = {}
+        self._drawn_plan = document.plan
         self._texts: dict[int, tuple[str, str]] = {}
         self._titles: dict[int, str] = {}
         left, top, right, bottom = p.bounds
@@ -77,14 +79,11 @@ class GraphItem(QGraphicsItem):
 
     def refresh(self) -> None:
         """Colours again, after the plan, the run, the mode or the theme changed."""
-        self._hulls.clear() if self._stale_plan() else None
+        if self._drawn_plan is not self.document.plan:
+            self._drawn_plan = self.document.plan
+            self._hulls.clear()
         self._box_colors = self._colors()
         self.update()
-
-    def _stale_plan(self) -> bool:
-        stale = getattr(self, "_drawn_plan", None) is not self.document.plan
-        self._drawn_plan = self.document.plan
-        return stale
 
     def _touching(self, area: QRectF) -> np.ndarray:
         x = (self.left <= area.right()) & (self.right >= area.left())
@@ -186,14 +185,18 @@ class GraphItem(QGraphicsItem):
             path = self._hulls[region] = hulls.outline(boxes, self._rects, self._edges_among(boxes))
         return path
 
+    @cached_property
+    def _after(self) -> dict[int, list[int]]:
+        """Box -> the boxes it leads to, rails left out."""
+        after: dict[int, list[int]] = {}
+        for (a, b), rail in zip(self.placement.edges, self.placement.rail.tolist(), strict=True):
+            if not rail:
+                after.setdefault(a, []).append(b)
+        return after
+
     def _edges_among(self, boxes: list[int]) -> list[tuple[int, int]]:
         if len(boxes) < 2:
             return []
-        if not hasattr(self, "_after"):
-            self._after: dict[int, list[int]] = {}
-            for (a, b), rail in zip(self.placement.edges, self.placement.rail.tolist(), strict=True):
-                if not rail:
-                    self._after.setdefault(a, []).append(b)
         members = set(boxes)
         return [(a, b) for a in boxes for b in self._after.get(a, ()) if b in members]
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from app.format import one_line
 from app.graph.layout import Edge
 from core.fusion.plan import FusionPlan, Region
 from core.graph.ir import Graph, Node
@@ -84,11 +85,11 @@ class GraphModel:
 
 
 def graph_model(graph: Graph) -> GraphModel:
-    boxes = [Box(n.name, n.op, node_detail(graph, n), FAMILY_OF.get(n.op, "other"), n) for n in graph.nodes]
+    boxes = [Box(n.name, one_line(n.op), node_detail(graph, n), FAMILY_OF.get(n.op, "other"), n) for n in graph.nodes]
     index = {n.name: i for i, n in enumerate(graph.nodes)}
     edges: dict[Edge, str] = {}
     for name in graph.inputs:
-        boxes.append(Box(name, name, _type_text(graph, name), "io"))
+        boxes.append(Box(name, one_line(name), _type_text(graph, name), "io"))
         for reader in graph.consumers(name):
             edges.setdefault((len(boxes) - 1, index[reader.name]), name)
     for node in graph.nodes:
@@ -96,7 +97,7 @@ def graph_model(graph: Graph) -> GraphModel:
             for reader in graph.consumers(tensor) if tensor else ():
                 edges.setdefault((index[node.name], index[reader.name]), tensor)
     for name in graph.outputs:
-        boxes.append(Box(name, name, _type_text(graph, name), "io"))
+        boxes.append(Box(name, one_line(name), _type_text(graph, name), "io"))
         maker = graph.producer(name)
         if maker is not None:
             edges.setdefault((index[maker.name], len(boxes) - 1), name)
@@ -123,7 +124,7 @@ def node_detail(graph: Graph, node: Node) -> str:
 def region_title(region: Region, graph: Graph) -> str:
     """ "conv + bias + relu", or the operators of a region that is not tuned."""
     if region.workload is None:
-        return " + ".join(graph.node(n).op for n in region.nodes)
+        return " + ".join(one_line(graph.node(n).op) for n in region.nodes)
     ops = [o.op for o in region.epilogue.ops]
     return " + ".join([region.kind.replace("_", " "), *ops])
 

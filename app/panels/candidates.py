@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.document import Document
-from app.format import figures, micros, ratio
+from app.format import figures, micros, ratio, tip
 from app.run import Changes, Row, Run, State
 from app.theme import Theme, base_font, icon
 
@@ -240,7 +240,7 @@ class CandidateModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.ForegroundRole:
             return self._ink(row, column)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return f"{row.name}\n{row.reason}\n{row.log[:2000]}".strip()
+            return tip(f"{row.name}\n{row.reason}\n{row.log[:2000]}".strip())
         return None
 
     def _ink(self, row: Row, column: Column) -> QBrush | None:

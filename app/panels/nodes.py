@@ -6,6 +6,7 @@ from PySide6.QtCore import QAbstractTableModel, QItemSelectionModel, QModelIndex
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLineEdit, QTableView, QVBoxLayout, QWidget
 
 from app.document import Document
+from app.format import one_line, tip
 from app.theme import Theme
 
 Index = QModelIndex | QPersistentModelIndex
@@ -53,7 +54,8 @@ class NodeModel(QAbstractTableModel):
         at = self.shown[index.row()]
         box = self.document.model.boxes[at]
         region = self.document.region_at(at)
-        return (box.title, box.name, region.id if region else "", box.detail)[index.column()]
+        text = (box.title, one_line(box.name), region.id if region else "", box.detail)[index.column()]
+        return tip(text) if role == Qt.ItemDataRole.ToolTipRole else text
 
 
 class NodesPanel(QWidget):

@@ -27,7 +27,7 @@ from PySide6.QtWidgets import (
 
 from app.document import Document
 from app.estimates import Estimate
-from app.format import micros, ratio, workload_line
+from app.format import micros, one_line, ratio, tip, workload_line
 from app.graph.model import box_line, region_title
 from app.run import Changes, State
 from app.theme import Theme, base_font, icon, pixmap
@@ -103,7 +103,7 @@ class RegionModel(QAbstractListModel):
             said = f", {ratio(speed)} {self.document.run.provenance}" if speed else ""
             return f"{region.id} {self.title(region)}{said}, {self.state(region)}"
         if role == Qt.ItemDataRole.ToolTipRole:
-            return f"{region.reason}\nNodes: {box_line(region.nodes)}"
+            return tip(f"{region.reason}\nNodes: {box_line(region.nodes)}")
         return None
 
     def title(self, region: Region) -> str:
@@ -167,7 +167,7 @@ class RegionDelegate(QStyledItemDelegate):
         painter.restore()
 
     def _line(self, painter: QPainter, where: QRect, text: str) -> None:
-        text = painter.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, where.width())
+        text = painter.fontMetrics().elidedText(one_line(text), Qt.TextElideMode.ElideRight, where.width())
         painter.drawText(where, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, text)
 
     def _paint_speed(self, painter: QPainter, area: QRect, region: Region) -> int:

@@ -7,7 +7,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 
-def write_small(path: Path) -> Path:
+def write_small(path: Path, names: dict[str, str] | None = None) -> Path:
+    """`names` gives nodes other names."""
     rng = np.random.default_rng(3)
 
     def weight(name: str, *shape: int) -> onnx.TensorProto:
@@ -29,6 +30,8 @@ def write_small(path: Path) -> Path:
         weight("w1", 16, 8, 3, 3), weight("b1", 16), weight("w2", 16, 16, 3, 3), weight("b2", 16),
         weight("w3", 32, 16), weight("b3", 32),
     ]  # fmt: skip
+    for node in nodes:
+        node.name = (names or {}).get(node.name, node.name)
     graph = helper.make_graph(
         nodes,
         "small",

@@ -36,7 +36,7 @@ class Stub:
 
 
 def dialog_of(window: MainWindow) -> ExportDialog:
-    window.actions_["export"].trigger()
+    window.commands["export"].trigger()
     (dialog,) = window.findChildren(ExportDialog)
     return dialog
 
@@ -48,7 +48,7 @@ def test_export_with_the_edited_plan(
     window = make_window(small_model, stub)
     assert window.document is not None
     window.document.select([window.document.model.index["conv1"]])
-    window.actions_["split"].trigger()
+    window.commands["split"].trigger()
     dialog = dialog_of(window)
     dialog.name.setText("fast_net")
     dialog.folder.setText(str(tmp_path / "lib"))
@@ -71,10 +71,10 @@ def test_progress_is_shown_and_one_export_runs_at_a_time(
     window.exports.start(ExportRequest(tmp_path / "lib", "net", "h200", False))
     qtbot.waitUntil(lambda: "3 of 9" in window.status.job.text(), timeout=WAIT_MS)
     assert window.status.bar.value() == 333
-    assert not window.actions_["export"].isEnabled()
+    assert not window.commands["export"].isEnabled()
     stub.go.set()
     qtbot.waitUntil(lambda: window.exports.job is None, timeout=WAIT_MS)
-    assert window.actions_["export"].isEnabled()
+    assert window.commands["export"].isEnabled()
 
 
 def test_a_failed_export_says_why_and_what_to_do(

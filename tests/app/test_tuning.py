@@ -111,23 +111,23 @@ def test_cancel_keeps_what_was_measured(window: MainWindow, qtbot: QtBot) -> Non
     play(window, qtbot, hold_after=30)
     assert window.document is not None
     qtbot.waitUntil(lambda: window.document.run.measurements > 3, timeout=WAIT_MS)  # type: ignore[union-attr]
-    assert window.actions_["cancel"].isEnabled()
-    assert not window.actions_["tune"].isEnabled()
-    assert not window.actions_.gpu.isEnabled()
-    window.actions_["cancel"].trigger()
+    assert window.commands["cancel"].isEnabled()
+    assert not window.commands["tune"].isEnabled()
+    assert not window.commands.gpu.isEnabled()
+    window.commands["cancel"].trigger()
     qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
     assert window.status.job.text().startswith("stopped: ")
     assert window.document.run.measurements > 3
-    assert window.actions_["tune"].isEnabled()
+    assert window.commands["tune"].isEnabled()
 
 
 def test_pause_and_resume_reach_the_job(window: MainWindow, qtbot: QtBot) -> None:
     job = play(window, qtbot, hold_after=10)
     qtbot.waitUntil(lambda: bool(window.document.run.rows), timeout=WAIT_MS)  # type: ignore[union-attr]
-    window.actions_["pause"].trigger()
+    window.commands["pause"].trigger()
     assert job.paused.is_set()
-    assert window.actions_["pause"].text() == "Resume"
-    window.actions_["pause"].trigger()
+    assert window.commands["pause"].text() == "Resume"
+    window.commands["pause"].trigger()
     assert not job.paused.is_set()
     job.released.set()
     qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
@@ -138,8 +138,8 @@ def test_no_edit_and_no_other_model_while_tuning(window: MainWindow, qtbot: QtBo
     assert window.document is not None
     kept = window.document
     kept.select_region(kept.plan.regions[0])
-    assert not window.actions_["split"].isEnabled()
-    assert "running" in window.actions_["split"].toolTip()
+    assert not window.commands["split"].isEnabled()
+    assert "running" in window.commands["split"].toolTip()
     window.open("mlp")
     assert window.messages.level == "warning"
     assert window.document is kept
@@ -163,7 +163,7 @@ def test_a_job_that_can_not_start_is_told(window: MainWindow, qtbot: QtBot) -> N
     assert window.messages.level == "error"
     assert "The GPU is gone" in window.messages.text.text()
     assert "nvidia-smi" in window.messages.text.text()
-    assert window.actions_["tune"].isEnabled()
+    assert window.commands["tune"].isEnabled()
 
 
 def test_a_defect_in_the_job_reaches_the_user_as_one_line(window: MainWindow, qtbot: QtBot) -> None:
@@ -184,7 +184,7 @@ def test_without_the_gpu_tune_offers_a_replay(
     assert window.document is not None
     job = simulated.Job(list(simulated.events(window.document.plan)))
     monkeypatch.setattr(tuning, "best_replay", lambda plan, gpu: lambda: nullcontext(job))
-    window.actions_["tune"].trigger()
+    window.commands["tune"].trigger()
     assert not window.tuning.running
     assert "nothing can be measured here" in window.messages.text.text()
     window.messages.act.click()
@@ -209,7 +209,7 @@ def test_an_edited_plan_keeps_the_figures_of_equal_workloads(window: MainWindow,
     assert kept is not None
     speedup = window.regions.model.speedup(kept)
     document.select([document.model.index["conv1"]])
-    window.actions_["split"].trigger()
+    window.commands["split"].trigger()
     again = document.plan.region_of("fc1")
     assert again is not None
     assert window.regions.model.speedup(again) == speedup
@@ -243,7 +243,7 @@ def test_what_nobody_measured_is_estimated_hatched_and_said(window: MainWindow, 
 
 
 def test_another_gpu_has_other_estimates(window: MainWindow, qtbot: QtBot) -> None:
-    document, box = window.document, window.actions_.gpu
+    document, box = window.document, window.commands.gpu
     assert document is not None
     qtbot.waitUntil(lambda: bool(document.estimates), timeout=WAIT_MS)
     first = dict(document.estimates)

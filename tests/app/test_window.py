@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QEvent, QMimeData, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QDropEvent, QGuiApplication, QHelpEvent, QWheelEvent
-from PySide6.QtWidgets import QApplication, QToolTip
+from PySide6.QtGui import QDesktopServices, QDropEvent, QGuiApplication, QHelpEvent, QWheelEvent
+from PySide6.QtWidgets import QApplication, QFileDialog, QToolTip
 from pytestqt.qtbot import QtBot
 
 from app import theme
+from app.graph.describe import tooltip
 from app.graph.item import Mode
 from app.window import MainWindow
+from tests.app import models
 from tests.app.conftest import WAIT_MS
 
 LEFT = Qt.MouseButton.LeftButton
@@ -39,9 +41,9 @@ def selected(window: MainWindow) -> set[str]:
 def test_an_empty_window_says_what_to_do(make_window: Callable[..., MainWindow]) -> None:
     window = make_window()
     assert "Drop an ONNX model" in window.canvas.note.text()
-    assert not window.actions_["tune"].isEnabled()
-    assert not window.actions_["export"].isEnabled()
-    assert "Open a model first" in window.actions_["fuse"].toolTip()
+    assert not window.commands["tune"].isEnabled()
+    assert not window.commands["export"].isEnabled()
+    assert "Open a model first" in window.commands["fuse"].toolTip()
 
 
 def test_opening_fills_every_panel(window: MainWindow) -> None:
@@ -50,7 +52,7 @@ def test_opening_fills_every_panel(window: MainWindow) -> None:
     assert window.regions.model.rowCount() == len(window.document.plan.regions)
     assert window.nodes.model.rowCount() == len(window.document.graph.nodes)
     assert not window.canvas.note.isVisible()
-    assert window.actions_["tune"].isEnabled()
+    assert window.commands["tune"].isEnabled()
 
 
 def test_a_built_in_sample_opens_by_name_and_reopens_at_another_batch(
@@ -58,7 +60,7 @@ def test_a_built_in_sample_opens_by_name_and_reopens_at_another_batch(
 ) -> None:
     window = make_window("mlp")
     first = window.document
-    box = window.actions_.batch
+    box = window.commands.batch
     box.setCurrentText("8")
     box.activated.emit(box.currentIndex())
     qtbot.waitUntil(lambda: window.document is not first, timeout=WAIT_MS)
@@ -166,7 +168,7 @@ def test_the_arrow_keys_follow_the_edges(window: MainWindow, qtbot: QtBot) -> No
 
 
 def test_find_goes_from_hit_to_hit(window: MainWindow, qtbot: QtBot) -> None:
-    window.actions_["find"].trigger()
+    window.commands["find"].trigger()
     finder = window.canvas.finder
     qtbot.keyClicks(finder.text, "conv")
     assert finder.count.text() == "2 found"
@@ -195,25 +197,25 @@ def test_split_fuse_and_undo_by_the_actions(window: MainWindow, qtbot: QtBot) ->
     assert window.document is not None
     original = window.document.plan
     click(window, qtbot, "conv1")
-    window.actions_["split"].trigger()
+    window.commands["split"].trigger()
     assert window.document.plan.region_of("conv1").nodes == ("conv1",)  # type: ignore[union-attr]
-    assert window.actions_.plan.text() == "Plan: edited"
+    assert window.commands.plan.text() == "Plan: edited"
     assert window.undo_action.text().startswith("Undo split")
     click(window, qtbot, "conv1")
     click(window, qtbot, "relu1", SHIFT)
-    assert window.actions_["fuse"].isEnabled()
-    window.actions_["fuse"].trigger()
+    assert window.commands["fuse"].isEnabled()
+    window.commands["fuse"].trigger()
     assert window.document.plan.region_of("conv1").nodes == ("conv1", "relu1")  # type: ignore[union-attr]
     window.undo_action.trigger()
     window.undo_action.trigger()
     assert window.document.plan == original
-    assert window.actions_.plan.text() == "Plan: automatic"
+    assert window.commands.plan.text() == "Plan: automatic"
 
 
 def test_a_refused_fusion_is_grey_with_its_reason_and_the_node_marked(window: MainWindow, qtbot: QtBot) -> None:
     click(window, qtbot, "conv1")
     click(window, qtbot, "pool1", SHIFT)
-    action = window.actions_["fuse"]
+    action = window.commands["fuse"]
     assert not action.isEnabled()
     assert len(action.toolTip()) > 10
     assert "can't be one region" in window.details.text.toPlainText()
@@ -227,7 +229,7 @@ def test_a_refused_fusion_is_grey_with_its_reason_and_the_node_marked(window: Ma
 
 def test_copying_names(window: MainWindow, qtbot: QtBot) -> None:
     click(window, qtbot, "conv1")
-    window.actions_["copy"].trigger()
+    window.commands["copy"].trigger()
     assert QGuiApplication.clipboard().text() == "conv1"
 
 
@@ -297,3 +299,64 @@ def test_zoom_levels_all_paint(window: MainWindow) -> None:
         assert theme.theme("light").hex("kind.conv") in colors
         pictures.append(middle)
     assert pictures[0] != pictures[1] and pictures[1] != pictures[2]
+
+
+def test_a_plan_is_saved_and_loaded_as_one_undo_step(
+    window: MainWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document, file = window.document, str(tmp_path / "plan.json")
+    assert document is not None
+    original = document.plan
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a, **k: (file, ""))
+    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *a, **k: (file, ""))
+    click(window, qtbot, "conv1")
+    window.commands["split"].trigger()
+    split = document.plan
+    window.commands["save_plan"].trigger()
+    assert not document.edited
+    window.undo_action.trigger()
+    assert document.plan == original
+    window.commands["load_plan"].trigger()
+    qtbot.waitUntil(lambda: document.plan == split, timeout=WAIT_MS)
+    window.undo_action.trigger()
+    assert document.plan == original
+
+
+def test_a_plan_that_is_none_is_refused_with_its_file(
+    window: MainWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "odd.json"
+    file.write_text("[]")
+    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *a, **k: (str(file), ""))
+    window.commands["load_plan"].trigger()
+    qtbot.waitUntil(window.messages.isVisible, timeout=WAIT_MS)
+    assert "odd.json" in window.messages.text.text()
+
+
+def test_netron_gets_the_open_file(
+    window: MainWindow, qtbot: QtBot, small_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls: list[str] = []
+    monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: urls.append(url.toString()) or True)
+    window.commands["netron"].trigger()
+    qtbot.waitUntil(lambda: bool(urls), timeout=WAIT_MS)
+    assert window.netron is not None
+    assert urls == [window.netron.url]
+    assert window.netron.answer("model/small.onnx") == (small_model.read_bytes(), "application/octet-stream")
+
+
+def test_names_made_of_markup_and_line_breaks_stay_text(
+    make_window: Callable[..., MainWindow], qtbot: QtBot, tmp_path: Path
+) -> None:
+    nasty = '<img src=x>\n"; rm -rf'
+    window = make_window(models.write_small(tmp_path / "n.onnx", {"conv1": nasty}))
+    document = window.document
+    assert document is not None
+    box = next(i for i, b in enumerate(document.model.boxes) if "img" in b.name)
+    document.select([box])
+    assert "<img src=x>" in window.details.text.toPlainText()
+    assert "&lt;img" in tooltip(document, box)
+    assert "<img" not in tooltip(document, box)
+    assert "\n" not in window.nodes.model.index(0, 1).data()
+    assert "<img" not in str(window.nodes.model.index(0, 1).data(Qt.ItemDataRole.ToolTipRole))
+    window.grab()
