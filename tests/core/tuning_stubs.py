@@ -109,8 +109,10 @@ cat "$folder"/kernel*.cu > "$out"
 def fake_toolchain(folder: Path, extra: str = "", version: str = "13.0.88") -> Toolchain:
     """A toolchain whose nvcc is a shell script; it logs each run in folder/runs."""
     script = folder / "nvcc"
-    script.write_text(FAKE_NVCC.format(log=folder / "runs", extra=extra))
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    text = FAKE_NVCC.format(log=folder / "runs", extra=extra)
+    if not script.exists() or script.read_text() != text:  # a script that is being written can't be run by another
+        script.write_text(text)
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return Toolchain(script, version, Path("/usr/bin/g++"), "12.2.0", folder, "4.2.0", ())
 
 
