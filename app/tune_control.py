@@ -36,7 +36,7 @@ class TuneControl(QObject):
         a["cancel"].triggered.connect(self.cancel)
         a["replay"].triggered.connect(self.choose_run)
         window.background.start("looking for a GPU", lambda job: _find_gpu(), self._gpu_found, self._no_gpu)
-        window.background.start("counting records", lambda job: _count_records(), self._counted, self._not_counted)
+        self._count()
 
     @property
     def running(self) -> bool:
@@ -127,6 +127,7 @@ class TuneControl(QObject):
         document = self.window.document
         if document is not None:
             self._tell_result()
+        self._count()
         self.window.job_ended()
 
     def _tell_result(self) -> None:
@@ -139,7 +140,7 @@ class TuneControl(QObject):
         if run.workloads and not set(run.workloads) & set(document.plan.workloads):
             self.window.messages.show_text(
                 "warning",
-                f"The run is of {run.model} at another batch, type or plan: the open model has none of its workloads.",
+                f"The run is of {run.model} at another batch, type or plan: none of its workloads is in what is open.",
             )
             return
         faster = [w.speedup for w in run.workloads.values() if w.speedup is not None]
@@ -159,6 +160,10 @@ class TuneControl(QObject):
     def _no_gpu(self, error: BoltError) -> None:
         self.window.status.show_gpu("no GPU here")
         self.window.status.gpu.setToolTip(str(error))
+
+    def _count(self) -> None:
+        background = self.window.background
+        background.start("counting records", lambda job: _count_records(), self._counted, self._not_counted)
 
     def _counted(self, text: str) -> None:
         self.window.status.show_records(text)

@@ -166,8 +166,11 @@ def replay_records(plan: FusionPlan, gpu: str, speed: float = FROM_RECORDS_SPEED
     return opened
 
 
-def best_replay(plan: FusionPlan, gpu: str) -> Source:
-    """The shipped run of these very workloads if there is one, else the records. Opening it raises RecordError."""
+def best_replay(plan: FusionPlan, gpu: str, speed: float | None = None) -> Source:
+    """The shipped run of these very workloads if there is one, else the records. Opening it raises RecordError.
+
+    `speed` None is the usual pace, 0 as fast as it goes.
+    """
 
     @contextmanager
     def opened() -> Iterator[Job]:
@@ -175,10 +178,10 @@ def best_replay(plan: FusionPlan, gpu: str) -> Source:
 
         for path in sorted(RUNS.glob("*.jsonl.gz")):
             if _plays(path, plan, gpu):
-                with replay_file(path)() as job:
+                with replay_file(path, REPLAY_SPEED if speed is None else speed)() as job:
                     yield job
                 return
-        with replay_records(plan, gpu)() as job:
+        with replay_records(plan, gpu, FROM_RECORDS_SPEED if speed is None else speed)() as job:
             yield job
 
     return opened

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
@@ -11,7 +12,8 @@ from app import tuning
 from app.run import State
 from app.window import MainWindow
 from core.errors import DeviceError
-from core.tuner.events import Event
+from core.tuner.events import Event, WorkloadFinished
+from core.tuner.runfile import RunWriter
 from tests.app import simulated
 from tests.app.conftest import WAIT_MS
 
@@ -262,3 +264,66 @@ def test_the_summary_adds_up_the_regions(window: MainWindow, qtbot: QtBot) -> No
     text = window.details.text.toPlainText()
     assert f"{ours:.3g}"[:3] in text
     assert "each timed alone" in text and "replayed" in text
+
+
+@pytest.fixture
+def run_file(window: MainWindow, tmp_path: Path) -> Path:
+    """The simulated run as a run file."""
+    assert window.document is not None
+    path = tmp_path / "runs" / "small.jsonl.gz"
+    with RunWriter(path, lambda: 0.0) as writer:
+        for event in simulated.events(window.document.plan):
+            writer(event)
+    return path
+
+
+def test_a_run_file_plays_with_the_same_figures(window: MainWindow, qtbot: QtBot, run_file: Path) -> None:
+    window.tuning.replay_file(run_file)
+    qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+    assert window.document is not None
+    recorded = [e for e in simulated.events(window.document.plan) if isinstance(e, WorkloadFinished)]
+    assert {e.workload: e.best for e in recorded} == {k: w.best for k, w in window.document.run.workloads.items()}
+    assert window.document.run.provenance == "replayed"
+    assert "recorded on NVIDIA H200" in window.messages.text.text()
+
+
+def test_replay_prefers_a_shipped_run_of_the_same_workloads(
+    window: MainWindow, qtbot: QtBot, run_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.tuner.runfile.RUNS", run_file.parent)
+    (run_file.parent / "broken.jsonl.gz").write_bytes(b"no gzip")
+    window.tuning.replay()
+    qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+    assert window.document is not None
+    assert all(w.best for w in window.document.run.workloads.values())
+
+
+def test_a_run_of_another_model_says_that_it_does_not_fit(
+    make_window: Callable[..., MainWindow], qtbot: QtBot, run_file: Path
+) -> None:
+    other = make_window("mlp")
+    other.tuning.replay_file(run_file)
+    qtbot.waitUntil(lambda: not other.tuning.running, timeout=WAIT_MS)
+    assert other.messages.level == "warning"
+    assert "none of its workloads" in other.messages.text.text()
+
+
+def test_a_broken_run_file_is_told(window: MainWindow, qtbot: QtBot, tmp_path: Path) -> None:
+    path = tmp_path / "cut.jsonl.gz"
+    path.write_bytes(b"\x1f\x8bcut")
+    window.tuning.replay_file(path)
+    qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+    assert "cut.jsonl.gz is not a whole run file" in window.messages.text.text()
+
+
+def test_live_tuning_without_a_driver_is_one_line(
+    window: MainWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str = "auto") -> None:
+        raise DeviceError("no NVIDIA driver on this machine", "install NVIDIA's driver")
+
+    monkeypatch.setattr("core.tuner.local.resolve_gpu", refuse)
+    assert window.document is not None
+    window.tuning.start(tuning.live(window.document.plan), replayed=False)
+    qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+    assert "No NVIDIA driver" in window.messages.text.text()
