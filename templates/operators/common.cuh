@@ -129,7 +129,7 @@ __device__ __forceinline__ long long floor_mod(long long a, long long b) {
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 __device__ __forceinline__ bool is_inf(float x, int negative, int positive) {
-  return isinf(x) && (x < 0.f ? negative : positive);
+  return fabsf(x) == INFINITY && (x < 0.f ? negative : positive);
 }
 
 // Reductions over groups of THREADS threads: a warp's share, or a whole block (then all threads must call).

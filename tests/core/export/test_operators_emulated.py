@@ -1,0 +1,97 @@
+"""Every operator kernel run on the CPU, thread by thread, against numpy: the CUDA sources themselves, without a GPU."""
+
+import ctypes
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from core.build.toolchain import find_toolchain
+from core.export.emit import operators_unit
+from core.export.kernels import operator_kernels
+from core.export.memory import lifetimes, plan_memory
+from core.export.program import OperatorStep
+from core.paths import INCLUDE, ROOT
+from templates.operators import FOLDER
+from templates.types import DType
+from tests.core.export import reference
+from tests.core.export.models import lowered
+from tests.core.export.operator_models import MODELS, exact_inputs
+
+_EXPORT = (
+    'extern "C" int run_{0}(void const* const* in, void* const* out) {{ return {0}::run(in, out, nullptr, false); }}\n'
+)
+
+
+def emulated(kernels, folder):
+    """The operator kernels as a CPU library; {kernel name: function}."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not installed")
+    toolchain = find_toolchain()
+    text = (
+        '#include "emulator.h"\n'
+        + operators_unit(kernels, "emulated")
+        + "".join(_EXPORT.format(k.name) for k in kernels)
+    )
+    (folder / "unit.cpp").write_text(text)
+    includes = [f"-I{d}" for d in (ROOT / "tests/core/export", FOLDER, INCLUDE, toolchain.cutlass / "include")]
+    includes += [f"-I{toolchain.nvcc.resolve().parent.parent / d}" for d in ("include", "targets/x86_64-linux/include")]
+    command = [
+        compiler,
+        "-std=c++20",
+        "-O1",
+        "-w",
+        "-shared",
+        "-fPIC",
+        "-pthread",
+        *includes,
+        "unit.cpp",
+        "-o",
+        "unit.so",
+    ]
+    subprocess.run(command, cwd=folder, check=True)
+    library = ctypes.CDLL(str(folder / "unit.so"))
+    return {k.name: getattr(library, f"run_{k.name}") for k in kernels}
+
+
+def aligned(array):
+    """A copy at an address aligned to 256 bytes, as the arena's buffers are."""
+    raw = np.empty(array.nbytes + 256, np.uint8)
+    start = -raw.ctypes.data % 256
+    copy = raw[start : start + array.nbytes].view(array.dtype)
+    copy[:] = array
+    return copy
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("dtype", [DType.F16, DType.TF32])
+@pytest.mark.parametrize("name", MODELS)
+def test_kernels_compute_what_their_operations_say(tmp_path, name, dtype):
+    program = lowered(MODELS[name](), dtype)
+    kernels, names = operator_kernels(program)
+    functions = emulated(kernels, tmp_path)
+    memory = reference.Memory(program, plan_memory(lifetimes(program)))
+    values = exact_inputs([(p.type.shape, p.type.dtype) for p in program.inputs])
+    for port, value in zip(program.inputs, values, strict=True):
+        memory.view(port.buffer)[:] = value.reshape(-1)
+    for number, step in enumerate(program.steps):
+        inputs = [aligned(memory.view(i)) for i in step.reads]
+        reference._run(step, memory)
+        if not isinstance(step, OperatorStep):
+            continue
+        outputs = [
+            aligned(np.full(memory.view(i).nbytes, 0xFF, np.uint8).view(memory.view(i).dtype)) for i in step.writes
+        ]
+        pointers = [(ctypes.c_void_p * len(a))(*(x.ctypes.data for x in a)) for a in (inputs, outputs)]
+        assert functions[names[number]](*pointers) == 0
+        for mine, index in zip(outputs, step.writes, strict=True):
+            wanted = memory.view(index)
+            if wanted.dtype.kind == "f":
+                np.testing.assert_allclose(
+                    mine.astype(np.float64), wanted.astype(np.float64), rtol=2e-3 if dtype == DType.F16 else 2e-5,
+                    atol=2e-3 if dtype == DType.F16 else 1e-5, err_msg=str(step),
+                )  # fmt: skip
+            else:
+                np.testing.assert_array_equal(mine, wanted, err_msg=str(step))
