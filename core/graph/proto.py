@@ -24,6 +24,11 @@ _NUMPY = {
 }  # fmt: skip
 
 
+# Of Softmax and LogSoftmax: the input is multiplied by it first, in float32. ONNX has no such attribute; a model gets a
+# Mul in its place (core.graph.to_onnx).
+INPUT_SCALE = "input_scale"
+
+
 def numpy_dtype(dtype: DType) -> np.dtype:
     """The numpy element type of constants; bfloat16 is ml_dtypes's."""
     if dtype == DType.BF16:
@@ -70,11 +75,13 @@ def tensor_proto(array: np.ndarray, name: str = "") -> "TensorProto":
 
 
 def node_proto(node: Node) -> "NodeProto":
-    """The node as ONNX writes it. Raises ModelError for a node that carries subgraphs."""
+    """The node as ONNX writes it, without `input_scale`. Raises ModelError for a node that carries subgraphs."""
     from onnx import helper
 
     proto = helper.make_node(node.op, list(node.inputs), list(node.outputs), name=node.name, domain=node.domain or None)
-    proto.attribute.extend(_attribute_proto(node, key, value) for key, value in sorted(node.attrs.items()))
+    proto.attribute.extend(
+        _attribute_proto(node, key, value) for key, value in sorted(node.attrs.items()) if key != INPUT_SCALE
+    )
     return proto
 
 

@@ -1,10 +1,14 @@
 """Back to ONNX: a graph, whole or cut out of another, as a model that checkers accept and ONNX Runtime runs."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from core.errors import ModelError
-from core.graph.ir import Graph
-from core.graph.proto import node_proto, tensor_proto, type_proto
+from core.graph.ir import Graph, Node
+from core.graph.proto import INPUT_SCALE, node_proto, numpy_dtype, tensor_proto, type_of, type_proto
+from core.graph.walk import names_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -17,6 +21,7 @@ def to_model(graph: Graph) -> "ModelProto":
     """
     from onnx import helper
 
+    graph = _with_scales(graph)
     for name in (*graph.inputs, *graph.outputs):
         if name not in graph.types:
             raise ModelError(f"the type of tensor {name!r} is not known: {graph.untyped.get(name, 'no node makes it')}")
@@ -36,3 +41,22 @@ def to_model(graph: Graph) -> "ModelProto":
     imports += [helper.make_opsetid(d, 1) for d in sorted({n.domain for n in graph.nodes if n.domain})]
     ir_version = helper.find_min_ir_version_for(imports, ignore_unknown=True)
     return helper.make_model(proto, opset_imports=imports, ir_version=ir_version, producer_name="bolt-workbench")
+
+
+def _with_scales(graph: Graph) -> Graph:
+    """`input_scale` of Softmax as a Mul of its own."""
+    if not any(INPUT_SCALE in n.attrs for n in graph.nodes):
+        return graph
+    names = names_of(graph)
+    constants, types = dict(graph.constants), dict(graph.types)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if INPUT_SCALE in node.attrs:
+            read = node.inputs[0]
+            factor, product = names.take(f"{node.name}/{INPUT_SCALE}"), names.take(f"{read}/scaled")
+            constants[factor] = np.array(node.attrs[INPUT_SCALE], numpy_dtype(types[read].dtype))
+            types[factor], types[product] = type_of(constants[factor]), types[read]
+            nodes.append(Node(names.take(f"{node.name}/scale"), "Mul", (read, factor), (product,)))
+            node = replace(node, inputs=(product, *node.inputs[1:]))  # noqa: PLW2901
+        nodes.append(node)
+    return graph.replaced(nodes, constants=constants, types=types)
