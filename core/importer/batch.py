@@ -177,6 +177,14 @@ def _image(walker: BatchWalker, node: Node) -> int:
     return 0
 
 
+def _attention(walker: BatchWalker, node: Node) -> int:
+    if any(walker.axis(t) != 0 for t in node.inputs[:3]) or any(
+        walker.axis(t) not in (None, 0) for t in node.inputs if t
+    ):
+        raise Mixes("has queries, keys or values whose batch is not the first dimension")
+    return 0
+
+
 def _resize(walker: BatchWalker, node: Node) -> int:
     axis = walker.only_first(node)
     if walker.shape(node.inputs[0])[axis] != walker.shape(node.output)[axis]:
@@ -314,5 +322,5 @@ _RULES: dict[str, Rule] = {
     "Hardmax": _along(False), "LpNormalization": _along(False), "TopK": _along(False),
     "LayerNormalization": _along(True), "RMSNormalization": _along(True), "Transpose": _transpose, "Split": _kept,
     "Slice": _kept, "Pad": _kept, "Tile": _kept, "Concat": _concat, "Gather": _gather, "MatMul": _matmul,
-    "Gemm": _gemm, "Reshape": _reshape, "Expand": _expand, "Resize": _resize,
+    "Gemm": _gemm, "Reshape": _reshape, "Expand": _expand, "Resize": _resize, "Attention": _attention,
 }  # fmt: skip

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 23
+_MOST_BYTES = 2**31 - 1  # protobuf's limit for a message
 
 
 def read_model(model: str | Path | bytes) -> tuple["ModelProto", Path | None]:
@@ -20,15 +21,18 @@ def read_model(model: str | Path | bytes) -> tuple["ModelProto", Path | None]:
     if isinstance(model, bytes):
         return parse_model(model, "the given bytes"), None
     path = Path(model)
-    if path.is_dir():
-        raise ModelError(f"{str(model)!r} is a folder, not a model", "name the .onnx file inside it")
-    if not path.is_file():
-        raise ModelError(f"there is no file {str(model)!r}", "give the path of an ONNX model or a built-in name")
+    what = repr(str(model))
     try:
+        if path.is_dir():
+            raise ModelError(f"{what} is a folder, not a model", "name the .onnx file inside it")
+        if not path.is_file():
+            raise ModelError(f"there is no file {what}", "give the path of an ONNX model or a built-in name")
+        if path.stat().st_size > _MOST_BYTES:
+            raise ModelError(f"{what} is larger than 2 GiB, which no ONNX file can be", "save it with external data")
         data = path.read_bytes()
     except OSError as error:
-        raise ModelError(f"{str(model)!r} can't be read: {error.strerror}") from None
-    return parse_model(data, repr(str(model))), path.parent
+        raise ModelError(f"{what} can't be read: {error.strerror}") from None
+    return parse_model(data, what), path.parent
 
 
 def parse_model(data: bytes, what: str) -> "ModelProto":

@@ -55,6 +55,17 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
     said(caught.value, "is a folder")
 
 
+def test_names_no_file_can_have(tmp_path: Path) -> None:
+    for name in ("a" * 5000, "a\0b", "", "/dev/zero"):
+        with pytest.raises(ModelError):
+            load_graph(name)
+    big = tmp_path / "big.onnx"
+    with big.open("wb") as file:
+        file.truncate(2**31)
+    with pytest.raises(ModelError, match="2 GiB"):
+        load_graph(big)
+
+
 def test_truncated(tmp_path: Path) -> None:
     data = model([node("Gemm", ["x", "w"], ["y"])], {"x": [1, 64]}, ["y"], {"w": weights(64, 64)}).SerializeToString()
     path = tmp_path / "m.onnx"

@@ -75,6 +75,14 @@ def test_class_token_is_repeated() -> None:
     assert_samples_apart(model(nodes, {"x": [1, 4, 6]}, ["y"], {"token": weights(1, 1, 6)}), 3)
 
 
+def test_attention_operator() -> None:
+    nodes = [
+        node("MatMul", ["x", "w"], ["q"]),
+        node("Attention", ["q", "x", "x"], ["y"], q_num_heads=2, kv_num_heads=2),
+    ]
+    assert_samples_apart(model(nodes, {"x": [1, 5, 8]}, ["y"], {"w": weights(8, 8)}, opset=23))
+
+
 def test_model_that_mixes_samples_is_refused() -> None:
     nodes = [node("Reshape", ["x", "s"], ["f"], "drop"), node("Transpose", ["f"], ["t"], perm=[1, 0]),
              node("MatMul", ["f", "t"], ["y"], "gram")]  # fmt: skip
