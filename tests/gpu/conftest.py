@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if isinstance(found, str):
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=found))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """One line at once for a failure: a run on a borrowed GPU may be cut short before pytest's summary."""
+    if report.failed and not os.environ.get("PYTEST_XDIST_WORKER"):
+        crash = getattr(report.longrepr, "reprcrash", None)
+        reason = crash.message if crash else str(report.longrepr)
+        print(f"\nFAILED {report.nodeid}: {' '.join(reason.split())[:400]}", flush=True)
 
 
 @pytest.fixture(scope="session")
