@@ -40,42 +40,36 @@ class TorchPeer:
         with self._torch.inference_mode():
             return [t.float().cpu().numpy() for t in self._module(*tensors)]
 
-    def eager_ms(self, tensors: list[Any], replays: int = 50) -> float:
-        """Median latency of the eager model (cuDNN, cuBLAS) captured as one CUDA graph, milliseconds."""
-        return self._graph_ms(self._module, tensors, replays)
+    def captured(self, tensors: list[Any]) -> Callable[[], None]:
+        """The eager model (cuDNN, cuBLAS) as one CUDA graph; call it to replay."""
+        return self._capture(self._module, tensors)
 
-    def compiled_ms(self, tensors: list[Any], replays: int = 50) -> tuple[float, float]:
-        """(median latency in ms, seconds to compile) of torch.compile max-autotune, captured as one CUDA graph."""
+    def captured_compiled(self, tensors: list[Any]) -> tuple[Callable[[], None], float]:
+        """(torch.compile max-autotune as one CUDA graph, seconds it took to compile)."""
         begin = time.perf_counter()
         compiled = self._torch.compile(self._module, mode="max-autotune-no-cudagraphs", fullgraph=True)
         with self._torch.inference_mode():
             compiled(*tensors)
         self._torch.cuda.synchronize()
         seconds = time.perf_counter() - begin
-        return self._graph_ms(compiled, tensors, replays), seconds
+        return self._capture(compiled, tensors), seconds
 
-    def _graph_ms(self, call: Callable[..., Any], tensors: list[Any], replays: int) -> float:
+    def _capture(self, call: Callable[..., Any], tensors: list[Any]) -> Callable[[], None]:
         torch = self._torch
         with torch.inference_mode():
-            stream = torch.cuda.Stream()
-            with torch.cuda.stream(stream):
+            with torch.cuda.stream(torch.cuda.Stream()):
                 for _ in range(3):
                     call(*tensors)
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                call(*tensors)
-            for _ in range(10):
-                graph.replay()
-            times = []
-            for _ in range(replays):
-                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                start.record()
-                graph.replay()
-                end.record()
-                end.synchronize()
-                times.append(start.elapsed_time(end))
-        return float(np.median(times))
+                kept = call(*tensors)
+
+        def replay() -> None:
+            graph.replay()
+
+        replay.outputs = kept  # type: ignore[attr-defined]  # the graph writes there, so it must stay allocated
+        return replay
 
 
 def _to_gpu(torch: Any, array: np.ndarray) -> Any:
