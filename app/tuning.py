@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from PySide6.QtCore import QObject, Qt, Signal, Slot
+from PySide6.QtCore import QObject, Signal, Slot
 
 from app.bridge import EventBridge
 from core.errors import BoltError, RecordError
 from core.fusion.plan import FusionPlan
-from core.tuner.events import JobFinished, JobStarted, Listener
+from core.tuner.events import Event, JobFinished, JobStarted, Listener
 
 REPLAY_SPEED = 8.0
 FROM_RECORDS_SPEED = 1.0
@@ -35,7 +35,6 @@ class Tuning(QObject):
     failed = Signal(object)  # BoltError
     ended = Signal()
     state_changed = Signal()
-    _error = Signal(object)
 
     def __init__(self, bridge: EventBridge, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -45,7 +44,7 @@ class Tuning(QObject):
         self._thread: threading.Thread | None = None
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
-        self._error.connect(self.failed, Qt.ConnectionType.QueuedConnection)
+        self._failure: BoltError | None = None
         bridge.drained.connect(self._drained)
 
     @property
@@ -56,6 +55,7 @@ class Tuning(QObject):
         """Run the job that `source` opens; it is opened and closed in the job's thread."""
         assert not self.running, "one job at a time"
         self._cancelled.clear()
+        self._failure = None
         self.paused = False
         self.bridge.start()
         self._thread = threading.Thread(target=self._work, args=(source,), name="bolt tuning", daemon=True)
@@ -63,14 +63,16 @@ class Tuning(QObject):
         self.state_changed.emit()
 
     def _work(self, source: Source) -> None:
-        finished = threading.Event()
+        """The end is told last, when compilers and measuring processes are closed too."""
+        finished: JobFinished | None = None
 
-        def post(event: object) -> None:
+        def post(event: Event) -> None:
+            nonlocal finished
             if isinstance(event, JobFinished):
-                finished.set()
-            self.bridge.post(event)  # type: ignore[arg-type]
+                finished = event
+            else:
+                self.bridge.post(event)
 
-        error: BoltError | None = None
         try:
             with source() as job:
                 with self._lock:
@@ -79,16 +81,15 @@ class Tuning(QObject):
                     job.cancel()
                 job.run(post)
         except BoltError as caught:
-            error = caught
+            self._failure = caught
         except Exception as caught:  # noqa: BLE001 the thread's last line: a defect must reach the user, not vanish
-            error = BoltError(f"tuning broke off: {type(caught).__name__}: {caught}", "please report this defect")
+            self._failure = BoltError(
+                f"tuning broke off: {type(caught).__name__}: {caught}", "please report this defect"
+            )
         finally:
             with self._lock:
                 self._job = None
-        if error is not None:
-            self._error.emit(error)
-        if not finished.is_set():
-            self.bridge.post(JobFinished(0.0, self._cancelled.is_set(), str(error) if error else ""))
+        self.bridge.post(finished or JobFinished(0.0, self._cancelled.is_set(), str(self._failure or "")))
 
     @Slot()
     def _drained(self) -> None:
@@ -96,6 +97,8 @@ class Tuning(QObject):
             self._thread.join()
             self._thread = None
         self.paused = False
+        if self._failure is not None:
+            self.failed.emit(self._failure)
         self.ended.emit()
         self.state_changed.emit()
 
