@@ -8,6 +8,9 @@
 
 #include <barrier>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -41,9 +44,19 @@ inline float __expf(float x) { return std::exp(x); }
 inline float rsqrtf(float x) { return 1.f / std::sqrt(x); }
 
 namespace emulator {
+using Work = std::vector<std::function<void()>>;
+inline Work* captured = nullptr;  // where launches go while a stream is captured
+
+inline int enqueue(std::function<void()> work) {
+  if (captured)
+    captured->push_back(std::move(work));
+  else
+    work();
+  return 0;
+}
+
 template <class... Parameters, class... Arguments>
-cudaError_t launch_kernel(cudaLaunchConfig_t const* config, void (*kernel)(Parameters...), Arguments... arguments) {
-  unsigned const count = config->blockDim.x, blocks = config->gridDim.x;
+void run_kernel(unsigned blocks, unsigned count, void (*kernel)(Parameters...), Arguments... arguments) {
   emulator::Barrier end(count);
   emulator::block_barrier = std::make_unique<emulator::Barrier>(count);
   emulator::warp_barriers.clear();
@@ -60,7 +73,12 @@ cudaError_t launch_kernel(cudaLaunchConfig_t const* config, void (*kernel)(Param
     });
   }
   for (auto& thread : threads) thread.join();
-  return cudaSuccess;
+}
+
+template <class... Parameters, class... Arguments>
+cudaError_t launch_kernel(cudaLaunchConfig_t const* config, void (*kernel)(Parameters...), Arguments... arguments) {
+  unsigned const blocks = config->gridDim.x, count = config->blockDim.x;
+  return cudaError_t(enqueue([=] { run_kernel(blocks, count, kernel, arguments...); }));
 }
 }  // namespace emulator
 #define cudaLaunchKernelEx emulator::launch_kernel

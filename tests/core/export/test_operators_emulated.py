@@ -1,57 +1,25 @@
 """Every operator kernel run on the CPU, thread by thread, against numpy: the CUDA sources themselves, without a GPU."""
 
 import ctypes
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
 
-from core.build.toolchain import find_toolchain
 from core.export.emit import operators_unit
 from core.export.kernels import operator_kernels
 from core.export.memory import lifetimes, plan_memory
 from core.export.program import OperatorStep
-from core.paths import INCLUDE, ROOT
-from templates.operators import FOLDER
 from templates.types import DType
 from tests.core.export import reference
+from tests.core.export.emulated import compile_for_cpu, operator_exports
 from tests.core.export.models import lowered
 from tests.core.export.operator_models import MODELS, exact_inputs
-
-_EXPORT = (
-    'extern "C" int run_{0}(void const* const* in, void* const* out) {{ return {0}::run(in, out, nullptr, false); }}\n'
-)
 
 
 def emulated(kernels, folder):
     """The operator kernels as a CPU library; {kernel name: function}."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("g++ is not installed")
-    toolchain = find_toolchain()
-    text = (
-        '#include "emulator.h"\n'
-        + operators_unit(kernels, "emulated")
-        + "".join(_EXPORT.format(k.name) for k in kernels)
-    )
-    (folder / "unit.cpp").write_text(text)
-    includes = [f"-I{d}" for d in (ROOT / "tests/core/export", FOLDER, INCLUDE, toolchain.cutlass / "include")]
-    includes += [f"-I{toolchain.nvcc.resolve().parent.parent / d}" for d in ("include", "targets/x86_64-linux/include")]
-    command = [
-        compiler,
-        "-std=c++20",
-        "-O1",
-        "-w",
-        "-shared",
-        "-fPIC",
-        "-pthread",
-        *includes,
-        "unit.cpp",
-        "-o",
-        "unit.so",
-    ]
-    subprocess.run(command, cwd=folder, check=True)
+    text = '#include "emulator.h"\n' + operators_unit(kernels, "emulated") + operator_exports(kernels)
+    compile_for_cpu(text, folder / "unit.so")
     library = ctypes.CDLL(str(folder / "unit.so"))
     return {k.name: getattr(library, f"run_{k.name}") for k in kernels}
 

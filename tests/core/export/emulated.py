@@ -1,0 +1,76 @@
+"""Exported code compiled for the CPU: the operator kernels and plan.cu as they are, template kernels as plain loops."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from core.build.toolchain import find_toolchain
+from core.export.emit import emit_sources
+from core.export.kernels import OperatorKernel
+from core.export.lower import lower
+from core.export.memory import lifetimes, plan_memory
+from core.export.pointwise_cuda import C_TYPES
+from core.export.program import Program
+from core.export.weights import write_weights
+from core.fusion.planner import plan
+from core.graph.ir import Graph
+from core.paths import INCLUDE, ROOT
+from core.tuner.choice import estimated
+from templates import families
+from templates.gpu import KNOWN_GPUS
+from templates.operators import FOLDER
+from templates.types import DType, MatrixLayout
+
+
+def compile_for_cpu(text: str, out: Path, defines: Sequence[str] = ()) -> None:
+    """Compile C++ made of kernels and the emulator's headers into a shared library."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not installed")
+    toolchain = find_toolchain()
+    unit = out.with_suffix(".cpp")
+    unit.write_text(text)
+    cuda = toolchain.nvcc.resolve().parent.parent
+    operators = out.parent / "src" if (out.parent / "src").is_dir() else FOLDER
+    folders = [ROOT / "tests/core/export", operators, INCLUDE, toolchain.cutlass / "include", cuda / "include",
+               cuda / "targets/x86_64-linux/include", out.parent / "include"]  # fmt: skip
+    flags = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", *defines]
+    command = [compiler, *flags, *(f"-I{d}" for d in folders), str(unit), "-o", str(out), "-ldl"]
+    subprocess.run(command, cwd=out.parent, check=True)
+
+
+def operator_exports(kernels: Sequence[OperatorKernel]) -> str:
+    """C functions run_<kernel>(in, out)."""
+    return "".join(
+        f'extern "C" __attribute__((visibility("default"))) int run_{k.name}(void const* const* in, void* const* out) '
+        f"{{ return {k.name}::run(in, out, nullptr, false); }}\n"
+        for k in kernels
+    )
+
+
+def a100_program(graph: Graph, dtype: DType = DType.F16) -> Program:
+    """The program of a graph with the best-ranked kernels of an A100, all of the sm80 families."""
+    found = plan(graph, dtype)
+    guesses = {k: estimated(r[0].workload, KNOWN_GPUS["a100"], families()) for k, r in found.workloads.items()}
+    return lower(graph, found, {k: g for k, g in guesses.items() if g is not None})
+
+
+def emulated_library(program: Program, folder: Path, name: str, major: int = 8) -> Path:
+    """An exported folder whose lib<name>.so runs on the CPU, on a device of compute capability `major`.0."""
+    weights = write_weights(program, folder / f"{name}.safetensors")
+    emit_sources(program, plan_memory(lifetimes(program)), weights, KNOWN_GPUS["a100"], name, folder, "4.2.0")
+    text = '#include "emulated_runtime.h"\n'
+    if (folder / "src/operators.cu").exists():
+        text += '#include "src/operators.cu"\n'
+    text += '#include "src/plan.cu"\n'
+    for number, kernel in enumerate(dict.fromkeys(s.candidate.kernel for s in program.templates)):
+        types = C_TYPES[kernel.dtype], C_TYPES[kernel.epilogue.output]
+        rows = [str(layout == MatrixLayout.ROW).lower() for layout in (kernel.layout_a, kernel.layout_b)]
+        text += kernel.epilogue.functor(f"Chain{number}")
+        text += f"EMULATED_KERNEL({kernel.name}, Chain{number}, {', '.join(types)}, {', '.join(rows)})\n"
+    library = folder / f"lib{name}.so"
+    compile_for_cpu(text, library, [f"-DEMULATED_MAJOR={major}", f"-I{folder}"])
+    return library

@@ -1,0 +1,119 @@
+// The CUDA runtime calls of a generated plan.cu over host memory, and template kernels as plain loops over bolt_args.
+#pragma once
+#include "emulator.h"
+// The emulator replaces what the kernels call, so it comes first.
+#include "bolt/abi.h"
+#include "bolt/activations.h"
+#include "common.cuh"
+
+extern "C" {
+cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? EMULATED_MAJOR
+           : attribute == cudaDevAttrComputeCapabilityMinor ? 0 : 108;
+  return cudaSuccess;
+}
+char const* cudaGetErrorString(cudaError_t) { return "an error"; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaMalloc(void** p, size_t bytes) {
+  *p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  std::memset(*p, 0xFF, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* p) { return std::free(p), cudaSuccess; }
+cudaError_t cudaMemcpy(void* to, void const* from, size_t bytes, cudaMemcpyKind) {
+  return std::memcpy(to, from, bytes), cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  return *stream = reinterpret_cast<cudaStream_t>(8), cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  return *status = cudaStreamCaptureStatusNone, cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  return emulator::captured = new emulator::Work, cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+  *graph = reinterpret_cast<cudaGraph_t>(emulator::captured);
+  return emulator::captured = nullptr, cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete reinterpret_cast<emulator::Work*>(graph), cudaSuccess; }
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = reinterpret_cast<cudaGraphExec_t>(new emulator::Work(*reinterpret_cast<emulator::Work*>(graph)));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo*) {
+  *reinterpret_cast<emulator::Work*>(exec) = *reinterpret_cast<emulator::Work*>(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  return delete reinterpret_cast<emulator::Work*>(exec), cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {
+  for (auto& work : *reinterpret_cast<emulator::Work*>(exec)) work();
+  return cudaSuccess;
+}
+}
+
+namespace emulator {
+
+template <class Chain, class T, class D>
+void finish(bolt_args const& a, float total, long place, int column) {
+  float const bias = Chain::kBias ? bolt::op::to_float(static_cast<T const*>(a.bias)[column]) : 0.f;
+  float const source = Chain::kSource ? bolt::op::to_float(static_cast<D const*>(a.source)[place]) : 0.f;
+  static_cast<D*>(a.d)[place] = bolt::op::To<D>::from(Chain::apply(total, bias, source));
+}
+
+template <class Chain, class T, class D>
+void gemm(bolt_args const& a, bool row_a, bool row_b) {
+  for (int b = 0; b < a.batch; ++b)
+    for (int i = 0; i < a.m; ++i)
+      for (int j = 0; j < a.n; ++j) {
+        T const* const x = static_cast<T const*>(a.a) + b * a.stride_a;
+        T const* const w = static_cast<T const*>(a.b) + b * a.stride_b;
+        float total = 0.f;
+        for (int k = 0; k < a.k; ++k)
+          total += bolt::op::to_float(x[row_a ? i * a.lda + k : k * a.lda + i]) *
+                   bolt::op::to_float(w[row_b ? k * a.ldb + j : j * a.ldb + k]);
+        finish<Chain, T, D>(a, total, b * a.stride_d + i * a.ldd + j, j);
+      }
+}
+
+template <class Chain, class T, class D>
+void conv(bolt_args const& a) {
+  int const per_group = a.c / a.groups;
+  for (int n = 0; n < a.cn; ++n)
+    for (int p = 0; p < a.p; ++p)
+      for (int q = 0; q < a.q; ++q)
+        for (int k = 0; k < a.cout; ++k) {
+          float total = 0.f;
+          for (int r = 0; r < a.r; ++r)
+            for (int s = 0; s < a.s; ++s) {
+              int const h = p * a.stride_h - a.pad_top + r * a.dilation_h, w = q * a.stride_w - a.pad_left + s * a.dilation_w;
+              if (h < 0 || h >= a.h || w < 0 || w >= a.w) continue;
+              T const* const x = static_cast<T const*>(a.a) + ((long(n) * a.h + h) * a.w + w) * a.c + k / (a.cout / a.groups) * per_group;
+              T const* const f = static_cast<T const*>(a.b) + ((long(k) * a.r + r) * a.s + s) * per_group;
+              for (int c = 0; c < per_group; ++c) total += bolt::op::to_float(x[c]) * bolt::op::to_float(f[c]);
+            }
+          finish<Chain, T, D>(a, total, ((long(n) * a.p + p) * a.q + q) * a.cout + k, k);
+        }
+}
+
+// A template kernel: checks what the plan hands over, then a convolution or a product.
+template <class Chain, class T, class D>
+int run_template(bolt_args const& a, bool row_a, bool row_b) {
+  if (!a.workspace || a.workspace_bytes < 64 || a.sm_count != 108) return BOLT_E_UNSUPPORTED;
+  bolt_args const copy = a;
+  return enqueue([=] { copy.cn ? conv<Chain, T, D>(copy) : gemm<Chain, T, D>(copy, row_a, row_b); });
+}
+
+}  // namespace emulator
+
+#define EMULATED_KERNEL(NAME, CHAIN, T, D, ROW_A, ROW_B)                                                \
+  extern "C" int bolt_check_##NAME(bolt_args const* a) { return a->sm_count == 108 ? 0 : -1; }           \
+  extern "C" size_t bolt_workspace_##NAME(bolt_args const*) { return 64; }                              \
+  extern "C" int bolt_run_##NAME(bolt_args const* a, cudaStream_t) {                                    \
+    return emulator::run_template<CHAIN, T, D>(*a, ROW_A, ROW_B);                                       \
+  }
