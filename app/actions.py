@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from PySide6.QtCore import QSize
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QComboBox, QLabel, QMainWindow, QMenu, QSizePolicy, QToolBar, QToolButton, QWidget
 
@@ -138,6 +139,7 @@ class Actions:
     def _button(self, bar: QToolBar, name: str, primary: bool = False) -> QToolButton:
         button = QToolButton()
         button.setDefaultAction(self[name])
+        button.setIconSize(QSize(18, 18))
         button.setText(self[name].text().replace("…", ""))
         button.setToolButtonStyle(button.toolButtonStyle().ToolButtonTextBesideIcon)
         button.setAccessibleName(self[name].text().replace("…", "").partition("\t")[0])

@@ -77,6 +77,7 @@ def apply(app: QApplication, chosen: Theme) -> None:
     app.setPalette(_palette(chosen))
     tokens = {token.replace(".", "_"): value for token, value in chosen._hex.items()}
     tokens["chevron"] = (RESOURCES / "icons" / f"chevron-{chosen.name}.svg").as_posix()
+    tokens["up"] = (RESOURCES / "icons" / f"chevron-up-{chosen.name}.svg").as_posix()
     app.setStyleSheet(Template((RESOURCES / "themes" / "style.qss").read_text()).substitute(tokens))
 
 

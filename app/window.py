@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from PySide6.QtCore import QPoint, Qt, QTimer, QUrl
-from PySide6.QtGui import QAction, QCloseEvent, QDesktopServices, QDragEnterEvent, QDropEvent, QGuiApplication
+from PySide6.QtGui import QAction, QCloseEvent, QDragEnterEvent, QDropEvent, QGuiApplication
 from PySide6.QtWidgets import (
     QApplication,
     QDockWidget,
@@ -28,7 +28,7 @@ from app.exporting import Exporter
 from app.graph.canvas import Canvas
 from app.loading import Opened, Request, load
 from app.messages import MessageBar
-from app.netron import NetronServer
+from app.netron_control import NetronControl
 from app.panels.candidates import CandidatesPanel
 from app.panels.charts import ChartsPanel
 from app.panels.details import DetailsPanel
@@ -62,7 +62,6 @@ class MainWindow(QMainWindow):
         self.theme = chosen
         self.document: Document | None = None
         self.background = Background(self)
-        self.netron: NetronServer | None = None
         self._opening: Job | None = None
         self._leaving = False
         self.setWindowTitle("Bolt Workbench")
@@ -77,6 +76,7 @@ class MainWindow(QMainWindow):
         self.plans = PlanControl(self)
         self.tuning = TuneControl(self)
         self.estimates = Estimates(self)
+        self.netron = NetronControl(self)
         self.exports = ExportControl(self, exporter)
         self._connect()
         self._enable()
@@ -147,7 +147,6 @@ class MainWindow(QMainWindow):
         self.redo_action.triggered.connect(self.redo)
         a["open"].triggered.connect(self.choose_model)
         a["quit"].triggered.connect(self.close)
-        a["netron"].triggered.connect(self.open_in_netron)
         a["find"].triggered.connect(self.canvas.finder.open_finder)
         a["fit"].triggered.connect(self.canvas.view.fit_all)
         a["zoom"].triggered.connect(self.zoom_to_selection)
@@ -340,31 +339,6 @@ class MainWindow(QMainWindow):
         for panel in self.panels:
             panel.set_theme(chosen)
 
-    def open_in_netron(self) -> None:
-        """The file as it is; a built-in sample as the graph it became."""
-        assert self.document is not None
-        document = self.document
-
-        def read(job: Job) -> tuple[bytes, str]:
-            if document.path is not None:
-                return document.path.read_bytes(), document.path.name
-            from core.graph.to_onnx import to_model
-
-            return to_model(document.graph).SerializeToString(), f"{document.title}.onnx"
-
-        self.background.start("opening Netron", read, self._serve_netron, self.messages.show_error)
-
-    def _serve_netron(self, model: tuple[bytes, str]) -> None:
-        if self.netron is not None:
-            self.netron.close()
-        try:
-            self.netron = NetronServer(*model)
-        except BoltError as error:
-            self.messages.show_error(error)
-            return
-        if not QDesktopServices.openUrl(QUrl(self.netron.url)):
-            self.messages.show_text("info", f"No browser answered. Netron shows the model at {self.netron.url}")
-
     # Leaving --------------------------------------------------------------------------------------------------------
 
     def _may_drop_edits(self) -> bool:
@@ -392,9 +366,7 @@ class MainWindow(QMainWindow):
             return
         self.tuning.close()
         self.background.close()
-        if self.netron is not None:
-            self.netron.close()
-            self.netron = None
+        self.netron.close()
         event.accept()
 
     def job_ended(self) -> None:

@@ -105,6 +105,7 @@ class Finder(QWidget):
         self.text.setAccessibleName("Find in graph")
         self.text.setMinimumWidth(250)
         self.count = QLabel()
+        self.count.setMinimumWidth(76)
         self.previous, self.next, self.shut = QToolButton(), QToolButton(), QToolButton()
         for button, tip in (
             (self.previous, "Previous (Shift+Enter)"),
@@ -173,7 +174,6 @@ class Finder(QWidget):
             self.count.setText(f"{self.place + 1} of {len(self.hits)}")
         else:
             self.count.setText(f"{len(self.hits)} found")
-        self.adjustSize()
 
 
 class Canvas(QWidget):
@@ -244,6 +244,5 @@ class Canvas(QWidget):
 
     def _arrange(self) -> None:
         self.finder.adjustSize()
-        self.finder.move(self.width() - 432, 46)
-        self.finder.resize(420, self.finder.height())
+        self.finder.move(self.width() - self.finder.width() - 12, 46)
         self.note.setGeometry(0, self.height() // 2 - 40, self.width(), 80)

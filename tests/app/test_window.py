@@ -340,9 +340,9 @@ def test_netron_gets_the_open_file(
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: urls.append(url.toString()) or True)
     window.commands["netron"].trigger()
     qtbot.waitUntil(lambda: bool(urls), timeout=WAIT_MS)
-    assert window.netron is not None
-    assert urls == [window.netron.url]
-    assert window.netron.answer("model/small.onnx") == (small_model.read_bytes(), "application/octet-stream")
+    assert window.netron.server is not None
+    assert urls == [window.netron.server.url]
+    assert window.netron.server.answer("model/small.onnx") == (small_model.read_bytes(), "application/octet-stream")
 
 
 def test_names_made_of_markup_and_line_breaks_stay_text(
