@@ -71,6 +71,8 @@ def progress_text(run: Run, paused: bool = False) -> str:
     """ "region 13 of 57, 212 measured, 9 failed, about 1 min 40 s left"; what is known only."""
     p = run.progress
     said = "" if run.provenance == "measured" else f" ({run.provenance})"
+    if run.result is not None and not run.workloads:
+        return "the job did not start"
     if run.result is not None:
         verb = "failed" if run.result.error else "stopped" if run.result.cancelled else "finished"
         done = sum(1 for w in run.workloads.values() if w.best or w.vendor)

@@ -165,6 +165,7 @@ def test_a_job_that_can_not_start_is_told(window: MainWindow, qtbot: QtBot) -> N
     assert window.messages.level == "error"
     assert "The GPU is gone" in window.messages.text.text()
     assert "nvidia-smi" in window.messages.text.text()
+    assert window.status.job.text() == "the job did not start"
     assert window.commands["tune"].isEnabled()
 
 
