@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from core.errors import ExportError
 from core.export.build import Progress, build_library
 from core.export.c_text import library_name
 from core.export.emit import emit_sources
+from core.export.half_range import in_half_range
 from core.export.lower import lower
 from core.export.manifest import NAME, Exported, manifest, report
 from core.export.memory import lifetimes, plan_memory
@@ -71,7 +72,9 @@ def export(
         ToolchainError: a source does not compile.
         Cancelled: `cancel` was set.
     """
+    graph, plan, notes = in_half_range(graph, plan, origins.source)
     program = lower(graph, plan, choices)
+    program = replace(program, notes=(*notes, *program.notes))
     memory = plan_memory(lifetimes(program))
     library = library_name(name or graph.name)
     out_dir = out_dir.absolute()

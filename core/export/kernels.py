@@ -149,7 +149,9 @@ def _arg_reduce(o: ops.ArgReduce) -> tuple[str, str, Constants]:
 
 
 def _softmax(o: ops.Softmax) -> tuple[str, str, Constants]:
-    return "softmax.cuh", "softmax", {"log": o.log, "outer": o.outer, "axis": o.axis, "inner": o.inner}
+    return "softmax.cuh", "softmax", {
+        "log": o.log, "outer": o.outer, "axis": o.axis, "inner": o.inner, "scale": _real("scale", o.scale),
+    }  # fmt: skip
 
 
 def _layer_norm(o: ops.LayerNorm) -> tuple[str, str, Constants]:

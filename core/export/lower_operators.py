@@ -13,6 +13,7 @@ from core.export.expressions import attribute
 from core.export.forms import Builder, merged
 from core.export.lower_pointwise import iteration_layout
 from core.graph.ir import Node
+from core.graph.proto import INPUT_SCALE
 from templates.types import DType
 
 
@@ -228,7 +229,8 @@ def _arg_reduce(context: Context, node: Node) -> None:
 def _softmax(context: Context, node: Node) -> None:
     axis = int(attribute(node, "axis", -1)) % len(context.shape(node.inputs[0]))
     cut = _cut_of(context, node.inputs[0], [axis], ordered=False)
-    operation = ops.Softmax(node.op == "LogSoftmax", cut.outer, cut.axis, cut.inner)
+    scale = float(node.attrs.get(INPUT_SCALE, 1.0))
+    operation = ops.Softmax(node.op == "LogSoftmax", cut.outer, cut.axis, cut.inner, scale)
     read = context.builder.need_any(node.inputs[0], cut.layout)
     context.builder.emit((node.name,), operation, (read,), (context.builder.result(node.output, cut.layout),))
 

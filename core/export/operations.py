@@ -149,12 +149,13 @@ class ArgReduce:
 
 @dataclass(frozen=True)
 class Softmax:
-    """Along the middle of (outer, axis, inner)."""
+    """Along the middle of (outer, axis, inner), of `scale` times the input."""
 
     log: bool
     outer: int
     axis: int
     inner: int
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
