@@ -45,6 +45,10 @@ class Tile:
         """fp32 accumulators of a thread."""
         return self.m * self.n * self.warps_k // self.threads
 
+    def accesses(self, alignment: int) -> int:
+        """Reads of A and B a thread makes for each K step; each keeps an address and a predicate in registers."""
+        return (self.m + self.n) * self.k // self.threads // alignment
+
     @property
     def stem(self) -> str:
         slices = f"x{self.warps_k}" if self.warps_k > 1 else ""

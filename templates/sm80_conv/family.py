@@ -77,7 +77,7 @@ class Sm80Conv:
             return f"instruction 16x8x16 needs sm80, this GPU is sm{gpu.sm}"
         walk = iterators.BY_NAME[str(kernel["iterator"])]
         m, n, _ = workload.implicit_gemm
-        if why := walk.objection(workload, tile.k, kernel.alignment[0]):
+        if why := walk.objection(workload, tile, kernel.alignment[0]):
             return why
         if kernel.int("split") and (why := split_objection(tile, m, n, 1, ceil(workload.c / tile.k), gpu)):
             return why

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from math import ceil
 
+from templates.tensorop import Tile
 from templates.workload import ConvWorkload
 
 
@@ -23,7 +24,7 @@ class Iterators:
             return ceil(taps * workload.c / tile_k)
         return taps * ceil(workload.c / tile_k)
 
-    def objection(self, workload: ConvWorkload, tile_k: int, alignment: int) -> str | None:
+    def objection(self, workload: ConvWorkload, tile: Tile, alignment: int) -> str | None:
         """What the iterators can't do, or when another pair is the better one on any shape."""
         if self.name == "optimized" and max(workload.r, workload.s) > 32:
             return (
@@ -33,8 +34,20 @@ class Iterators:
             return "the optimized iterators serve this filter"
         if self.name == "fixed" and (workload.c != alignment or workload.c not in (4, 8)):
             return f"the fixed-channel iterators need C = 4 or 8, read in one access; C = {workload.c}"
-        if self.name == "few" and self.k_steps(workload, tile_k) >= OPTIMIZED.k_steps(workload, tile_k):
-            return f"C = {workload.c} fills the K tiles of {tile_k}: packing taps together gains nothing"
+        if self.name == "few" and self.k_steps(workload, tile.k) >= OPTIMIZED.k_steps(workload, tile.k):
+            return f"C = {workload.c} fills the K tiles of {tile.k}: packing taps together gains nothing"
+        return self._spills(tile, alignment, workload.dtype.itemsize)
+
+    def _spills(self, tile: Tile, alignment: int, itemsize: int) -> str | None:
+        """Where ptxas spills hundreds of bytes a thread: found by compiling the whole space for sm_90a.
+
+        The activation iterators keep n, p and q of every access, and the few-channel ones divide for each.
+        """
+        activations = tile.m * tile.k // tile.threads // alignment
+        if self.name == "few" and tile.k * itemsize > 64:
+            return f"few-channel iterators spill registers with K tiles of {tile.k}"
+        if tile.accumulators >= 128 and (activations >= 16 or (self.name == "fixed" and alignment == 4)):
+            return f"{self.name} iterators beside {tile.accumulators} accumulators a thread spill registers"
         return None
 
 

@@ -266,3 +266,13 @@ def test_big_tiles_with_narrow_accesses_are_left_out_because_they_spill():
             max(k.int("tb_m") * k.int("tb_n") // k.int("warps_m") // k.int("warps_n") for k in legal(workload)) < 4096
         )
     assert any(k.stem.startswith("128x128x32_2x2") for k in legal(GemmWorkload(4096, 4096, 4092)))
+
+
+def test_convolution_tiles_that_spill_are_left_out():
+    """Found with ptxas: 256x64x64 by four warps, fixed-channel iterators of 4 channels at 128 accumulators a thread."""
+    wide = {k.stem.partition("_")[0] for k in legal(ConvWorkload(32, 56, 56, 64, 64, 3, 3, PAD))}
+    assert "256x64x64" not in wide and {"256x64x32", "128x128x64"} <= wide
+    stems = legal(ConvWorkload(32, 224, 224, 4, 128, 7, 7, (3, 3, 3, 3), (2, 2)))
+    fixed = [k for k in stems if k["iterator"] == "fixed"]
+    assert fixed and not any(k.stem.startswith("128x128x32_2x2") for k in fixed)
+    assert {k.int("tb_k") for k in stems if k["iterator"] == "few"} == {32}
