@@ -5,7 +5,9 @@
 namespace bolt {
 namespace op {
 
-// C: log, outer, axis, inner and the float scale(), which multiplies the input; inner = 1: a warp or a block for each row.
+// C: log, outer, axis, inner and the float scale() > 0, which multiplies the input. The maximum is taken off first: a
+// scaled value may lie beyond float32, a scaled difference ends at -inf, whose exponential is 0.
+// inner = 1: a warp or a block for each row.
 template <class C, class T, class U>
 __global__ void __launch_bounds__(row_threads(C::axis) < 256 ? 256 : row_threads(C::axis))
     softmax_rows_kernel(T const* x, U* y) {
@@ -20,13 +22,13 @@ __global__ void __launch_bounds__(row_threads(C::axis) < 256 ? 256 : row_threads
   float top = -INFINITY;
   in.each([&](int, auto const& v) {
 #pragma unroll
-    for (auto const& e : v.v) top = larger(to_float(e) * C::scale(), top);
+    for (auto const& e : v.v) top = larger(to_float(e), top);
   });
   top = reduce_threads<kThreads>(top, Largest());
   float total = 0.f;
   in.each([&](int, auto const& v) {
 #pragma unroll
-    for (auto const& e : v.v) total += __expf(to_float(e) * C::scale() - top);
+    for (auto const& e : v.v) total += __expf((to_float(e) - top) * C::scale());
   });
   total = reduce_threads<kThreads>(total, Sum());
   float const scale = C::log ? logf(total) : 1.f / total;
@@ -35,7 +37,7 @@ __global__ void __launch_bounds__(row_threads(C::axis) < 256 ? 256 : row_threads
     Vec<U, kWidth> result;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      float const e = to_float(v.v[j]) * C::scale() - top;
+      float const e = (to_float(v.v[j]) - top) * C::scale();
       result.v[j] = To<U>::from(C::log ? e - scale : __expf(e) * scale);
     }
     store(out + column, result);
@@ -50,12 +52,12 @@ __global__ void __launch_bounds__(256) softmax_columns_kernel(T const* x, U* y) 
   if (thread >= unsigned(C::outer) * C::inner) return;
   size_t const base = size_t(thread / unsigned(C::inner)) * C::axis * C::inner + thread % unsigned(C::inner);
   float top = -INFINITY;
-  for (int i = 0; i < C::axis; ++i) top = larger(to_float(x[base + size_t(i) * C::inner]) * C::scale(), top);
+  for (int i = 0; i < C::axis; ++i) top = larger(to_float(x[base + size_t(i) * C::inner]), top);
   float total = 0.f;
-  for (int i = 0; i < C::axis; ++i) total += __expf(to_float(x[base + size_t(i) * C::inner]) * C::scale() - top);
+  for (int i = 0; i < C::axis; ++i) total += __expf((to_float(x[base + size_t(i) * C::inner]) - top) * C::scale());
   float const scale = C::log ? logf(total) : 1.f / total;
   for (int i = 0; i < C::axis; ++i) {
-    float const e = to_float(x[base + size_t(i) * C::inner]) * C::scale() - top;
+    float const e = (to_float(x[base + size_t(i) * C::inner]) - top) * C::scale();
     y[base + size_t(i) * C::inner] = To<U>::from(C::log ? e - scale : __expf(e) * scale);
   }
 }

@@ -258,8 +258,8 @@ def _arg(op: ops.ArgReduce, reads):
 
 
 def _softmax(op: ops.Softmax, reads):
-    x = _cube(op, reads[0]) * np.float32(op.scale)
-    x = x - x.max(1, keepdims=True)
+    x = _cube(op, reads[0])
+    x = (x - x.max(1, keepdims=True)) * np.float32(op.scale)
     total = np.exp(x).sum(1, keepdims=True)
     return [x - np.log(total) if op.log else np.exp(x) / total]
 

@@ -1,10 +1,12 @@
 """Every operator kernel run on the CPU, thread by thread, against numpy: the CUDA sources themselves, without a GPU."""
 
 import ctypes
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from core.export import operations as ops
 from core.export.emit import operators_unit
 from core.export.kernels import operator_kernels
 from core.export.memory import lifetimes, plan_memory
@@ -12,7 +14,7 @@ from core.export.program import OperatorStep
 from templates.types import DType
 from tests.core.export import reference
 from tests.core.export.emulated import compile_for_cpu, operator_exports
-from tests.core.export.models import lowered
+from tests.core.export.models import Model, lowered
 from tests.core.export.operator_models import MODELS, exact_inputs
 
 
@@ -37,7 +39,25 @@ def aligned(array):
 @pytest.mark.parametrize("dtype", [DType.F16, DType.TF32])
 @pytest.mark.parametrize("name", MODELS)
 def test_kernels_compute_what_their_operations_say(tmp_path, name, dtype):
-    program = lowered(MODELS[name](), dtype)
+    check(lowered(MODELS[name](), dtype), dtype, tmp_path)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("scale", [0.25, 8.0, 2.0**126])
+def test_softmax_of_scaled_logits(tmp_path, scale):
+    """Rows of a warp and of a block, columns, and the logarithm; times 2^126 the logits lie beyond float32."""
+    m = Model()
+    x, long = m.op("Mul", m.input(3, 40, 33), m.const(np.float32(9))), m.op("Abs", m.input(3, 3000))
+    outputs = [m.op("Softmax", x, axis=axis) for axis in (1, 2)] + [m.op("LogSoftmax", x), m.op("Softmax", long)]
+    program = lowered(m.build(*outputs))
+    softmaxes = [s for s in program.steps if isinstance(s.operation, ops.Softmax)]
+    assert len(softmaxes) == 4
+    scaled = {id(s): replace(s, operation=replace(s.operation, scale=scale)) for s in softmaxes}
+    check(replace(program, steps=tuple(scaled.get(id(s), s) for s in program.steps)), DType.TF32, tmp_path)
+
+
+def check(program, dtype, tmp_path):
+    """Every operator step, each on the reference's values before it."""
     kernels, names = operator_kernels(program)
     functions = emulated(kernels, tmp_path)
     memory = reference.Memory(program, plan_memory(lifetimes(program)))
@@ -56,6 +76,7 @@ def test_kernels_compute_what_their_operations_say(tmp_path, name, dtype):
         assert functions[names[number]](*pointers) == 0
         for mine, index in zip(outputs, step.writes, strict=True):
             wanted = memory.view(index)
+            assert not np.isnan(wanted).any()
             if wanted.dtype.kind == "f":
                 np.testing.assert_allclose(
                     mine.astype(np.float64), wanted.astype(np.float64), rtol=2e-3 if dtype == DType.F16 else 2e-5,
