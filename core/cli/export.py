@@ -40,13 +40,14 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
     from core.device import resolve_gpu
     from core.export.exporter import Origins, check_target, complete_choices, export
     from core.export.lower import refuse_missing_kernels
-    from core.session import open_model
+    from core.session import fitted, open_model
     from templates.types import DType
 
     session = open_model(args.model, args.batch, DType(_DTYPES[args.dtype]), args.plan)
     refuse_missing_kernels(session.graph, session.plan)
     out = Path(args.output)
     check_target(out.absolute())
+    session = fitted(session)
     gpu = resolve_gpu(args.gpu)
     toolchain = find_toolchain()
     chosen = _choices(args, reporter, session, gpu, toolchain)
@@ -54,9 +55,10 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
     guessed = sum(key not in chosen for key in choices)
     if guessed:
         reporter.log(f"{guessed} of {len(choices)} workloads have no record of {gpu.name}: their kernels are estimates")
+    origins = Origins(_source(args.model), args.batch, session.notes)
     manifest = export(
-        session.graph, session.plan, choices, gpu, out, toolchain, Origins(_source(args.model), args.batch), args.name,
-        args.jobs, lambda done, count, file: reporter.log(f"compiled {done}/{count}: {file}"),
+        session.graph, session.plan, choices, gpu, out, toolchain, origins, args.name, args.jobs,
+        lambda done, count, file: reporter.log(f"compiled {done}/{count}: {file}"),
     )  # fmt: skip
     checked = None if args.no_verify or not _is_here(gpu) else _verify(out, args, reporter)
     data = _result(out, manifest, gpu, checked)

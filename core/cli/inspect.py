@@ -24,6 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="fp16", help="what the kernels compute in (default: fp16)")
     parser.add_argument("--plan", metavar="FILE", help="take the regions of this plan file instead of planning")
     parser.add_argument("--save-plan", metavar="FILE", help="write the plan to FILE, to be edited and given to --plan")
+    parser.add_argument(
+        "--range", action="store_true", help="run the model on the CPU and tell which activations leave float16's range"
+    )
     parser.add_argument("--graph", action="store_true", help="print the graph too, one node a line")
 
 
@@ -33,15 +36,28 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
     from core.session import open_model
     from templates.types import DType
 
-    session = open_model(args.model, args.batch, DType(DTYPES[args.dtype]), args.plan)
+    session = open_model(args.model, args.batch, DType(DTYPES[args.dtype]), args.plan, args.range)
     if args.save_plan:
         save_plan(session.plan, args.save_plan)
         reporter.log(f"plan written to {args.save_plan}")
     data = as_json(session)
     if args.graph:
         data["graph"] = describe(session.graph)
-    reporter.result(data, lambda: ("" if not args.graph else data["graph"] + "\n\n") + as_text(session))
+    if args.range:
+        data["range"] = list(session.notes)
+    reporter.result(data, lambda: _text(session, data))
     return 0
+
+
+def _text(session: "Session", data: dict[str, Any]) -> str:
+    parts = [data["graph"] + "\n"] if "graph" in data else []
+    parts.append(as_text(session))
+    if "range" in data:
+        fits = (
+            "every activation fits float16" if session.dtype == "f16" else f"{session.dtype} reaches as far as float32"
+        )
+        parts += data["range"] or [fits]
+    return "\n".join(parts)
 
 
 def as_json(session: "Session") -> dict[str, Any]:

@@ -16,7 +16,6 @@ from core.errors import ExportError
 from core.export.build import Progress, build_library
 from core.export.c_text import library_name
 from core.export.emit import emit_sources
-from core.export.half_range import in_half_range
 from core.export.lower import lower
 from core.export.manifest import NAME, Exported, manifest, report
 from core.export.memory import lifetimes, plan_memory
@@ -28,10 +27,14 @@ from core.tuner.choice import Choice, estimated
 
 @dataclass(frozen=True)
 class Origins:
-    """What the manifest says of where the model came from: `source` as the user named it, a path or a built-in."""
+    """What the manifest says of where the model came from: `source` as the user named it, a path or a built-in.
+
+    `notes`: what was done to the model before it was lowered (core.session.Session.notes), a sentence each.
+    """
 
     source: str
     batch: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 def complete_choices(plan: FusionPlan, choices: Mapping[str, Choice], gpu: GpuIdentity) -> dict[str, Choice]:
@@ -63,6 +66,7 @@ def export(
     """Lower, write, compile and put into place. Returns the manifest.
 
     Args:
+        graph: prepared and, for float16, with activations that fit it (core.session.fitted).
         choices: the kernel of each workload, e.g. from `complete_choices`.
         out_dir: created, or replaced if it is empty or holds an earlier export; nothing outside it is written.
         name: of the library; made of the graph's name if not given. Sanitised in either case.
@@ -72,9 +76,8 @@ def export(
         ToolchainError: a source does not compile.
         Cancelled: `cancel` was set.
     """
-    graph, plan, notes = in_half_range(graph, plan, origins.source)
     program = lower(graph, plan, choices)
-    program = replace(program, notes=(*notes, *program.notes))
+    program = replace(program, notes=(*origins.notes, *program.notes))
     memory = plan_memory(lifetimes(program))
     library = library_name(name or graph.name)
     out_dir = out_dir.absolute()

@@ -62,8 +62,13 @@ def fit_half_range(graph: Graph, measured: Mapping[str, float]) -> Graph:
     `measured` gives the largest magnitude of each tensor (core.graph.ranges.peaks). A tensor that is pinned and too
     large stays so: `core.graph.ranges.beyond_half` of the result's peaks tells.
     """
+    return rescaled(graph, exponents_for_half(graph, measured))
+
+
+def exponents_for_half(graph: Graph, measured: Mapping[str, float]) -> dict[str, int]:
+    """The tensors to be scaled, each with its exponent e: `rescaled` makes its values 2^-e times what they were."""
     if all(peak <= LARGEST_HALF for peak in measured.values()):
-        return graph
+        return {}
     classes = _tied(graph)
     pinned = classes.pinned()
     largest: dict[str, float] = {}
@@ -74,7 +79,8 @@ def fit_half_range(graph: Graph, measured: Mapping[str, float]) -> Graph:
         root: ceil(log2(peak / TARGET)) for root, peak in largest.items()
         if root not in pinned and LARGEST_HALF < peak < float("inf")
     }  # fmt: skip
-    return _rewritten(graph, {t: exponents.get(classes.find(t), 0) for n in graph.nodes for t in n.outputs})
+    made = (t for n in graph.nodes for t in n.outputs if t)
+    return {t: exponents[root] for t in made if (root := classes.find(t)) in exponents}
 
 
 def _floats(graph: Graph, tensors: Iterable[str]) -> list[str]:
@@ -101,7 +107,10 @@ def _tied(graph: Graph) -> _Classes:
     return classes
 
 
-def _rewritten(graph: Graph, exponents: Mapping[str, int]) -> Graph:
+def rescaled(graph: Graph, exponents: Mapping[str, int]) -> Graph:
+    """The graph with the scaled tensors of `exponents_for_half`; the same graph if there are none."""
+    if not exponents:
+        return graph
     names = names_of(graph)
     constants, types = dict(graph.constants), dict(graph.types)
     made: dict[tuple[str, int], str] = {}
