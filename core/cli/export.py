@@ -29,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=_DTYPES, default="fp16", help="what the kernels compute in (default: fp16)")
     parser.add_argument("--plan", metavar="FILE", help="take the regions of this plan file instead of planning")
     parser.add_argument("--budget", type=float, metavar="MIN", help="minutes tuning may take (default: no limit)")
+    parser.add_argument("--allow-vendor", action="store_true", help="use cuBLASLt's kernels where they were faster")
     parser.add_argument("--no-tune", action="store_true", help="estimate what has no record instead of tuning it")
     parser.add_argument("--no-verify", action="store_true", help="do not run the library after it is written")
     parser.add_argument("--jobs", type=_positive_int, metavar="N", help="compilers side by side (default: by memory)")
@@ -83,8 +84,10 @@ def _choices(
         _tune(args, reporter, session)
     records = Records()
     try:
-        found = choose(session.plan, records, record_identity(gpu, toolchain)) if here else {}
-        return {**choose([k for k in session.plan.workloads if k not in found], records, gpu.name), **found}
+        allow = args.allow_vendor
+        found = choose(session.plan, records, record_identity(gpu, toolchain), allow) if here else {}
+        rest = [key for key in session.plan.workloads if key not in found]
+        return {**choose(rest, records, gpu.name, allow), **found}
     finally:
         records.close()
 

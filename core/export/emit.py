@@ -17,11 +17,12 @@ from core.export.c_text import c_string
 from core.export.kernels import OperatorKernel, operator_kernels
 from core.export.memory import MemoryPlan
 from core.export.program import Port, Program, Space, TemplateStep
+from core.export.vendor import VendorGemm, vendor_unit
 from core.export.weights import WeightsFile
 from core.measure.args import args_of
 from core.paths import INCLUDE
 from templates import families
-from templates.family import Kernel
+from templates.family import Kernel, Launch
 from templates.gpu import GpuSpec
 from templates.operators import FOLDER as OPERATORS
 from templates.operators import HEADERS
@@ -79,7 +80,8 @@ def emit_sources(
 
     `name` is the sanitised library name, `versions` CUTLASS's version. Raises OSError when a file can't be written.
     """
-    kernels = list(dict.fromkeys(s.candidate.kernel for s in program.templates))
+    kernels = list(dict.fromkeys(s.candidate.kernel for s in program.templates if s.vendor is None))
+    vendors = vendor_kernels(program)
     operators, operator_of = operator_kernels(program)
     include, source = folder / "include", folder / "src"
     for made in (include, source):
@@ -93,8 +95,13 @@ def emit_sources(
     if operators:
         (source / "operators.cu").write_text(operators_unit(operators, name), encoding="utf-8")
         sources.append(Source("src/operators.cu", gencode(gpu)))
+    if vendors:
+        (source / "vendor.cu").write_text(vendor_unit(vendors), encoding="utf-8")
+        sources.append(Source("src/vendor.cu", gencode(gpu)))
     sources.append(Source("src/plan.cu", gencode(gpu)))
     context = _context(program, memory, weights, gpu, name, kernels, operator_of)
+    context["kernels"] += vendors.values()
+    context["vendor"] = bool(vendors)
     context |= {"sources": sources, "cutlass_version": versions, "cutlass_pip": f"{versions}.0"}
     context["operators"] = [k.name for k in operators]
     for template, path in (
@@ -107,6 +114,22 @@ def emit_sources(
         path.write_text(environment().get_template(template).render(context), encoding="utf-8")
     (source / "exports.map").write_text(f"{{ global: {name}_*; local: *; }};\n", encoding="utf-8")
     return sources
+
+
+def vendor_kernels(program: Program) -> dict[VendorGemm, str]:
+    """Every distinct vendor kernel and its name."""
+    distinct = dict.fromkeys(s.vendor for s in program.templates if s.vendor is not None)
+    return {gemm: f"cublaslt{i}" for i, gemm in enumerate(distinct)}
+
+
+def kernel_names(program: Program) -> dict[int, str]:
+    """The K of bolt_run_K for each tuned step, by the step's position."""
+    vendors = vendor_kernels(program)
+    return {
+        number: vendors[step.vendor] if step.vendor else step.candidate.kernel.name
+        for number, step in enumerate(program.steps)
+        if isinstance(step, TemplateStep)
+    }
 
 
 def operators_unit(operators: Sequence[OperatorKernel], name: str) -> str:
@@ -163,12 +186,11 @@ def _port(port: Port) -> dict[str, Any]:
 
 def _steps(program: Program, operator_of: dict[int, str]) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
+    names = kernel_names(program)
     for number, step in enumerate(program.steps):
         if isinstance(step, TemplateStep):
             pointers = [(f, getattr(step, f)) for f in _POINTERS if getattr(step, f) is not None]
-            steps.append(
-                {"number": number, "kernel": step.candidate.kernel.name, "pointers": pointers, "fields": _fields(step)}
-            )
+            steps.append({"number": number, "kernel": names[number], "pointers": pointers, "fields": _fields(step)})
         else:
             steps.append(
                 {"number": number, "kernel": "", "operator": operator_of[number], "inputs": step.inputs,
@@ -179,7 +201,8 @@ def _steps(program: Program, operator_of: dict[int, str]) -> list[dict[str, Any]
 
 def _fields(step: TemplateStep) -> list[tuple[str, int]]:
     """The non-zero integer fields of the argument block; pointers, scratch and sm_count are set at run time."""
-    args = args_of(step.workload, step.candidate.launch, sm_count=0)
+    launch = Launch() if step.vendor else step.candidate.launch
+    args = args_of(step.workload, launch, sm_count=0)
     skipped = (*_POINTERS, "workspace", "workspace_bytes", "sm_count", "reserved")
     names = [str(field[0]) for field in args._fields_ if field[0] not in skipped]
     return [(n, getattr(args, n)) for n in names if getattr(args, n)]

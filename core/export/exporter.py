@@ -42,7 +42,7 @@ def complete_choices(plan: FusionPlan, choices: Mapping[str, Choice], gpu: GpuId
     found = dict(choices)
     for key, regions in plan.workloads.items():
         chosen = found.get(key)
-        if chosen is None or chosen.candidate is None:
+        if chosen is None or (chosen.candidate is None and not chosen.use_vendor):
             workload = regions[0].workload
             guess = estimated(workload, gpu.spec) if workload is not None else None
             if guess is not None:

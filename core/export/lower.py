@@ -10,8 +10,9 @@ from math import prod
 
 from core.errors import ExportError
 from core.export import layout as L
+from core.export.context import Context
 from core.export.forms import Builder
-from core.export.lower_operators import Context, lower_operator
+from core.export.lower_operators import lower_operator
 from core.export.lower_pointwise import lower_pointwise
 from core.export.lower_templates import lower_template
 from core.export.operators import FREE_LAYOUT, MOVING, POINTWISE, POOL, missing_kernels

@@ -11,8 +11,10 @@ from core.export.expressions import attribute
 from core.export.forms import Builder
 from core.export.operations import DirectConv
 from core.export.program import OperatorStep, TemplateStep
+from core.export.vendor import VendorGemm, vendor_gemm
 from core.fusion.plan import Region
 from core.graph.ir import Node
+from core.measure.args import output_shape
 from core.tuner.choice import Choice
 from templates.types import DType, MatrixLayout
 from templates.workload import ConvWorkload, GemmWorkload
@@ -26,18 +28,31 @@ def lower_template(builder: Builder, region: Region, choices: Mapping[str, Choic
         return
     assert region.workload is not None
     choice = choices.get(region.workload.key)
-    if choice is None or choice.candidate is None:
+    vendor = _vendor(builder, region, choice)
+    if choice is None or (choice.candidate is None and vendor is None):
         raise ExportError(
             f"no kernel for {region.workload.key} ({anchor.name!r})", "tune the model, or choose another --gpu"
         )
     if anchor.op == "Conv":
-        _conv_as_gemm(builder, region, anchor, choice)
+        _conv_as_gemm(builder, region, anchor, choice, vendor)
     else:
-        _gemm(builder, region, anchor, choice)
+        _gemm(builder, region, anchor, choice, vendor)
+
+
+def _vendor(builder: Builder, region: Region, choice: Choice | None) -> VendorGemm | None:
+    """The vendor's kernel, if it is to be used and can be; a note says when it can't."""
+    if choice is None or not choice.use_vendor or region.workload is None:
+        return None
+    found = vendor_gemm(region.workload, choice)
+    if isinstance(found, VendorGemm):
+        return found
+    builder.notes.append(f"region {region.id}: the vendor's kernel was the faster one, but {found}")
+    return None
 
 
 def _conv(builder: Builder, region: Region, anchor: Node, work: ConvWorkload, choice: Choice | None) -> None:
     assert region.operands is not None
+    _vendor(builder, region, choice)
     graph = builder.graph
     shape = graph.shape(anchor.inputs[0])
     padded = work.c if work.c != shape[1] else 0
@@ -65,7 +80,7 @@ def _krsc(weight: np.ndarray, work: ConvWorkload) -> np.ndarray:
     return np.pad(krsc, ((0, 0), (0, 0), (0, 0), (0, channels - krsc.shape[3])))
 
 
-def _conv_as_gemm(builder: Builder, region: Region, anchor: Node, choice: Choice) -> None:
+def _conv_as_gemm(builder: Builder, region: Region, anchor: Node, choice: Choice, vendor: VendorGemm | None) -> None:
     """A 1x1 conv: channels-last activations are the row-major A, the (K, C) filters the column-major B."""
     work, operands = region.workload, region.operands
     assert isinstance(work, GemmWorkload) and operands is not None
@@ -78,10 +93,10 @@ def _conv_as_gemm(builder: Builder, region: Region, anchor: Node, choice: Choice
     target = L.channels_last(builder.graph.shape(region.outputs[0]))
     bias, source = _epilogue_operands(builder, region, target)
     d = builder.result(region.outputs[0], target, work.epilogue.output)
-    builder.steps.append(TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source))
+    builder.steps.append(TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source, vendor))
 
 
-def _gemm(builder: Builder, region: Region, anchor: Node, choice: Choice) -> None:
+def _gemm(builder: Builder, region: Region, anchor: Node, choice: Choice, vendor: VendorGemm | None) -> None:
     work, operands = region.workload, region.operands
     assert isinstance(work, GemmWorkload) and operands is not None
     graph = builder.graph
@@ -98,7 +113,7 @@ def _gemm(builder: Builder, region: Region, anchor: Node, choice: Choice) -> Non
     target = _output_layout(a_layout, shape_a, out) if work.batch == 1 else L.row_major(out)
     bias, source = _epilogue_operands(builder, region, target)
     d = builder.result(region.outputs[0], target, work.epilogue.output)
-    builder.steps.append(TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source))
+    builder.steps.append(TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source, vendor))
 
 
 def _rows_and_columns(builder: Builder, a: str, work: GemmWorkload, foldable: bool) -> tuple[np.ndarray, L.Layout]:
@@ -152,7 +167,7 @@ def _epilogue_operands(builder: Builder, region: Region, target: L.Layout) -> tu
     assert work is not None and operands is not None
     bias = source = None
     if work.epilogue.has_bias:
-        n = work.n if isinstance(work, GemmWorkload) else work.k
+        n = output_shape(work)[1]
         value = builder.graph.constant(operands.bias)
         if value is not None:
             full = np.broadcast_to(value.reshape(-1), (n,))

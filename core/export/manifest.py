@@ -8,7 +8,7 @@ from typing import Any
 
 from core.build.toolchain import Toolchain
 from core.device import GpuIdentity
-from core.export.emit import environment
+from core.export.emit import environment, kernel_names
 from core.export.kernels import operator_kernels
 from core.export.memory import MemoryPlan
 from core.export.program import Program, TemplateStep
@@ -95,27 +95,31 @@ def _region(region: Any) -> dict[str, Any]:
 
 def _steps(program: Program) -> list[dict[str, Any]]:
     _, operator_of = operator_kernels(program)
+    names = kernel_names(program)
     steps: list[dict[str, Any]] = []
     for number, step in enumerate(program.steps):
         if isinstance(step, TemplateStep):
-            steps.append({"step": number, "nodes": list(step.nodes), "region": step.region, **_tuned(step)})
+            tuned = _tuned(step, names[number])
+            steps.append({"step": number, "nodes": list(step.nodes), "region": step.region, **tuned})
         else:
             empty = {"launch": "", "origin": "", "us": None, "vendor": None}
             steps.append({"step": number, "nodes": list(step.nodes), "kernel": operator_of[number], **empty})
     return steps
 
 
-def _tuned(step: TemplateStep) -> dict[str, Any]:
+def _tuned(step: TemplateStep, kernel: str) -> dict[str, Any]:
     choice: Choice = step.choice
     return {
         "workload": step.workload.key,
-        "kernel": step.candidate.kernel.name,
-        "launch": step.candidate.launch.name,
-        "candidate": candidate_to_dict(step.candidate),
+        "kernel": kernel,
+        "launch": "" if step.vendor else step.candidate.launch.name,
+        "candidate": None if step.vendor else candidate_to_dict(step.candidate),
         "origin": str(choice.origin),
         "us": choice.us,
         "relative_l2": choice.measured.relative_l2 if choice.measured else None,
-        "vendor": {"library": choice.vendor.source, "us": choice.vendor.us} if choice.vendor else None,
+        "vendor": {"library": choice.vendor.source, "us": choice.vendor.us, "detail": choice.vendor.detail}
+        if choice.vendor
+        else None,
     }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from core.errors import ExportError
 from core.export.operations import Operation, moves_only
+from core.export.vendor import VendorGemm
 from core.graph.ir import TensorType
 from core.tuner.choice import Choice
 from templates.family import Candidate
@@ -41,7 +42,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class TemplateStep:
-    """A tuned kernel. Operands are buffer indices; None where the epilogue takes none."""
+    """A tuned kernel. Operands are buffer indices; `bias` and `source` are None where the epilogue takes none."""
 
     nodes: tuple[str, ...]
     region: str
@@ -52,6 +53,7 @@ class TemplateStep:
     d: int
     bias: int | None = None
     source: int | None = None
+    vendor: VendorGemm | None = None  # runs instead of the candidate
 
     @property
     def candidate(self) -> Candidate:

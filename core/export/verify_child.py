@@ -18,6 +18,7 @@ import numpy as np
 
 from core.errors import BoltError, ExportError
 from core.measure.runtime import Runtime, open_runtime
+from core.vendor.libraries import load
 
 _SETS = 4  # of inputs and outputs, used in turn, so that a run does not find its own inputs in the L2 cache
 _SAMPLES = 15
@@ -29,6 +30,8 @@ class Library:
     """The C interface of an exported library, on one runtime's device memory."""
 
     def __init__(self, path: Path, name: str) -> None:
+        if (path.parent / "src" / "vendor.cu").is_file():
+            load("cublasLt", (13, 12))  # the library finds it by name once it is loaded
         self._lib = ctypes.CDLL(str(path))
         self._name = name
         self._handle = ctypes.c_void_p()

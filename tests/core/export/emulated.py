@@ -1,9 +1,11 @@
 """Exported code compiled for the CPU: the operator kernels and plan.cu as they are, template kernels as plain loops."""
 
+import importlib.util
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,19 +60,33 @@ def a100_program(graph: Graph, dtype: DType = DType.F16) -> Program:
     return lower(graph, found, {k: g for k, g in guesses.items() if g is not None})
 
 
-def emulated_library(program: Program, folder: Path, name: str, major: int = 8) -> Path:
-    """An exported folder whose lib<name>.so runs on the CPU, on a device of compute capability `major`.0."""
+def load_caller(folder: Path, name: str) -> Any:
+    """The generated Python caller as a module."""
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def emulated_library(program: Program, folder: Path, name: str, major: int = 8, capture: bool = False) -> Path:
+    """An exported folder whose lib<name>.so runs on the CPU, on a device of compute capability `major`.0.
+
+    With `capture` the caller's stream is always being captured, so that steps run one by one as they are enqueued.
+    """
     weights = write_weights(program, folder / f"{name}.safetensors")
     emit_sources(program, plan_memory(lifetimes(program)), weights, KNOWN_GPUS["a100"], name, folder, "4.2.0")
     text = '#include "emulated_runtime.h"\n'
     if (folder / "src/operators.cu").exists():
         text += '#include "src/operators.cu"\n'
     text += '#include "src/plan.cu"\n'
-    for number, kernel in enumerate(dict.fromkeys(s.candidate.kernel for s in program.templates)):
+    if (folder / "src/vendor.cu").exists():
+        text += '#include "src/vendor.cu"\n'
+    for number, kernel in enumerate(dict.fromkeys(s.candidate.kernel for s in program.templates if not s.vendor)):
         types = C_TYPES[kernel.dtype], C_TYPES[kernel.epilogue.output]
         rows = [str(layout == MatrixLayout.ROW).lower() for layout in (kernel.layout_a, kernel.layout_b)]
         text += kernel.epilogue.functor(f"Chain{number}")
         text += f"EMULATED_KERNEL({kernel.name}, Chain{number}, {', '.join(types)}, {', '.join(rows)})\n"
     library = folder / f"lib{name}.so"
-    compile_for_cpu(text, library, [f"-DEMULATED_MAJOR={major}", f"-I{folder}"])
+    compile_for_cpu(text, library, [f"-DEMULATED_MAJOR={major}", f"-I{folder}", *(["-DEMULATED_CAPTURE"] * capture)])
     return library

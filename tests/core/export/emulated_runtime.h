@@ -30,7 +30,11 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+#ifdef EMULATED_CAPTURE  // the caller's stream is being captured: steps are enqueued directly
+  return *status = cudaStreamCaptureStatusActive, cudaSuccess;
+#else
   return *status = cudaStreamCaptureStatusNone, cudaSuccess;
+#endif
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
   return emulator::captured = new emulator::Work, cudaSuccess;

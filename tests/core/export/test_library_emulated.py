@@ -1,25 +1,17 @@
 """A whole exported library run on the CPU through its own Python caller: plan, weights, memory plan and C interface."""
 
 import ctypes
-import importlib.util
 
 import numpy as np
 import pytest
 
 from core.importer.load import load_graph
 from templates.types import DType
-from tests.core.export.emulated import a100_program, emulated_library
+from tests.core.export.emulated import a100_program, emulated_library, load_caller
 from tests.core.export.models import Model, reference
 from tests.core.export.operator_models import MODELS, exact_inputs
 
 pytestmark = pytest.mark.compiles
-
-
-def caller(folder, name):
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def net():
@@ -35,7 +27,7 @@ def net():
 def test_a_conv_net_computes_what_onnx_runtime_does(tmp_path, dtype):
     model = net()
     emulated_library(a100_program(load_graph(model.SerializeToString()), dtype), tmp_path, "net", major=8)
-    loaded = caller(tmp_path, "net").Model()
+    loaded = load_caller(tmp_path, "net").Model()
     random = np.random.default_rng(0)
     for _ in range(2):
         x = random.uniform(-1, 1, (2, 3, 12, 12)).astype(np.float32)
@@ -51,7 +43,7 @@ def test_every_operator_inside_a_library(tmp_path, name):
     graph = load_graph(model.SerializeToString())
     emulated_library(a100_program(graph), tmp_path, "ops")
     inputs = exact_inputs([(graph.shape(t), graph.types[t].dtype) for t in graph.inputs])
-    results = caller(tmp_path, "ops").Model()(*inputs)
+    results = load_caller(tmp_path, "ops").Model()(*inputs)
     for mine, wanted in zip(results, reference(model, inputs), strict=True):
         if wanted.dtype.kind == "f":
             assert np.linalg.norm(mine - wanted) <= 1e-2 * np.linalg.norm(wanted)
@@ -96,7 +88,7 @@ def test_weights_and_devices_that_do_not_fit_are_refused(tmp_path):
         folder.mkdir()
         emulated_library(program, folder, "net", major)
     with pytest.raises(RuntimeError, match=r"compiled for compute capability 8.0 \(NVIDIA A100.*this device has 9.0"):
-        caller(tmp_path / "wrong", "net").Model()
+        load_caller(tmp_path / "wrong", "net").Model()
     weights = tmp_path / "right" / "net.safetensors"
     good = weights.read_bytes()
     for bad, reason in (
@@ -106,9 +98,9 @@ def test_weights_and_devices_that_do_not_fit_are_refused(tmp_path):
     ):
         weights.write_bytes(bad)
         with pytest.raises(RuntimeError, match=reason):
-            caller(tmp_path / "right", "net").Model()
+            load_caller(tmp_path / "right", "net").Model()
     weights.unlink()
     with pytest.raises(RuntimeError, match="can't be opened"):
-        caller(tmp_path / "right", "net").Model()
+        load_caller(tmp_path / "right", "net").Model()
     (tmp_path / "elsewhere").write_bytes(good)
-    caller(tmp_path / "right", "net").Model(weights=tmp_path / "elsewhere").close()
+    load_caller(tmp_path / "right", "net").Model(weights=tmp_path / "elsewhere").close()
