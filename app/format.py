@@ -3,7 +3,7 @@
 from html import escape
 
 from core.measure.measurement import Measurement
-from templates.workload import ConvWorkload, GemmWorkload, Workload
+from templates.workload import ConvWorkload, GemmWorkload, Pair, Workload
 
 
 def figures(value: float, digits: int = 3) -> str:
@@ -61,7 +61,9 @@ def shape(extents: tuple[int, ...]) -> str:
 
 
 def workload_line(workload: Workload) -> str:
-    """One short line: "conv 3x3 64 -> 128, 56x56, stride 2, batch 32"."""
+    """One short line: "conv 3x3 64 -> 128, 56x56, stride 2, batch 32"; a pair's ends with ", then -> 256"."""
+    if isinstance(workload, Pair):
+        return f"{workload_line(workload.first)}, then -> {workload.n1}"
     if isinstance(workload, GemmWorkload):
         batch = f", batch {workload.batch}" if workload.batch > 1 else ""
         return f"{workload.m} x {workload.n} x {workload.k}{batch}"

@@ -109,11 +109,150 @@ class ConvWorkload:
         )
 
 
-Workload = GemmWorkload | ConvWorkload
+@dataclass(frozen=True)
+class B2bGemmWorkload:
+    """Two products in one kernel (paper section 3.1.1): D = epilogue(first(A, B0) @ B1).
+
+    `first` gives (M, N0) from K0, its epilogue included; B1 is (N0, n1), stored (n1, N0); D and the second source are
+    (M, n1) row-major. The intermediate is rounded to the operands' type, as when two kernels pass it through memory.
+    """
+
+    first: GemmWorkload
+    n1: int
+    epilogue: Epilogue = field(default_factory=Epilogue)
+
+    op = "b2b_gemm"
+
+    def __post_init__(self) -> None:
+        if self.first.batch > 1:
+            raise ValueError("a pair has a batch of one; constant weights fold a batch into M")
+        _check_intermediate(self.first)
+
+    @property
+    def dtype(self) -> DType:
+        return self.first.dtype
+
+    @property
+    def accumulator(self) -> DType:
+        return self.first.accumulator
+
+    @property
+    def second(self) -> GemmWorkload:
+        """The second product as it would run on its own."""
+        f = self.first
+        return GemmWorkload(f.m, self.n1, f.n, dtype=f.dtype, accumulator=f.accumulator, epilogue=self.epilogue)
+
+    @property
+    def parts(self) -> tuple[GemmWorkload, GemmWorkload]:
+        """The two unfused workloads."""
+        return self.first, self.second
+
+    @property
+    def flops(self) -> float:
+        return self.first.flops + self.second.flops
+
+    @property
+    def bytes(self) -> float:
+        """The least traffic to memory: the intermediate never goes there."""
+        return _pair_bytes(self.parts)
+
+    @property
+    def key(self) -> str:
+        """The whole identity in one line; `parse_workload` reads it back."""
+        return f"b2b_{self.first.key}{_THEN}{self.n1} {self.epilogue}"
+
+
+@dataclass(frozen=True)
+class B2bConvWorkload:
+    """A convolution and the 1x1 convolution after it (stride 1, no padding, one group) in one kernel.
+
+    `first` gives N x P x Q pixels of K channels, its epilogue included; the filters of the second are (n1, K), its
+    output (N, P, Q, n1). The intermediate is rounded to the operands' type.
+    """
+
+    first: ConvWorkload
+    n1: int
+    epilogue: Epilogue = field(default_factory=Epilogue)
+
+    op = "b2b_conv"
+
+    def __post_init__(self) -> None:
+        _check_intermediate(self.first)
+
+    @property
+    def dtype(self) -> DType:
+        return self.first.dtype
+
+    @property
+    def accumulator(self) -> DType:
+        return self.first.accumulator
+
+    @property
+    def second(self) -> GemmWorkload:
+        """The second convolution as it would run on its own: a GEMM over the pixels."""
+        f = self.first
+        return GemmWorkload(
+            f.n * f.p * f.q, self.n1, f.k, dtype=f.dtype, accumulator=f.accumulator, epilogue=self.epilogue
+        )
+
+    @property
+    def parts(self) -> tuple[ConvWorkload, GemmWorkload]:
+        """The two unfused workloads."""
+        return self.first, self.second
+
+    @property
+    def flops(self) -> float:
+        return self.first.flops + self.second.flops
+
+    @property
+    def bytes(self) -> float:
+        """The least traffic to memory: the intermediate never goes there."""
+        return _pair_bytes(self.parts)
+
+    @property
+    def key(self) -> str:
+        """The whole identity in one line; `parse_workload` reads it back."""
+        return f"b2b_{self.first.key}{_THEN}{self.n1} {self.epilogue}"
+
+
+_THEN = " then n"
+Single = GemmWorkload | ConvWorkload  # one product or convolution
+Pair = B2bGemmWorkload | B2bConvWorkload  # two of them in one kernel
+Workload = Single | Pair
+
+
+def _check_intermediate(first: Single) -> None:
+    stored = DType.F32 if first.dtype == DType.TF32 else first.dtype
+    if first.epilogue.output != stored:
+        raise ValueError(f"the intermediate of a pair is {stored} like its operands, not {first.epilogue.output}")
+
+
+def _pair_bytes(parts: tuple[Single, GemmWorkload]) -> float:
+    first, second = parts
+    intermediate = second.m * second.k * second.dtype.itemsize
+    return first.bytes + second.bytes - 2.0 * intermediate
 
 
 def parse_workload(key: str) -> Workload:
     """The workload whose `key` this is. Raises ValueError on anything else."""
+    first, then, rest = key.removeprefix("b2b_").partition(_THEN)
+    if not key.startswith("b2b_"):
+        return _parse_single(key)
+    try:
+        n1, _, epilogue = rest.partition(" ")
+        if not then:
+            raise ValueError("it has no second operator")
+        single, second = _parse_single(first), parse_epilogue(epilogue)
+        made = B2bGemmWorkload if isinstance(single, GemmWorkload) else B2bConvWorkload
+        found: Pair = made(single, int(n1), second)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise ValueError(f"not a workload key: {key!r} ({error})") from None
+    if found.key != key:
+        raise ValueError(f"not a workload key: {key!r}")
+    return found
+
+
+def _parse_single(key: str) -> Single:
     kind, *fields = key.split(" ")
     epilogue = parse_epilogue(fields[-1])
     try:
@@ -125,7 +264,7 @@ def parse_workload(key: str) -> Workload:
             if len(fields) == 5:
                 shared = fields[1].endswith("s")
                 gemm = replace(gemm, batch=int(fields[1].removeprefix("b").removesuffix("s")), shared_b=shared)
-            found: Workload = gemm
+            found: Single = gemm
         elif kind == "conv":
             n, h, w, c = map(int, fields[0].split("x"))
             k, r, s = map(int, fields[1].removeprefix("k").split("x"))

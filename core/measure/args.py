@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from templates.family import Launch
 from templates.types import MatrixLayout
-from templates.workload import ConvWorkload, GemmWorkload, Workload
+from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair, Single, Workload
 
 _POINTERS = ("a", "b", "bias", "source", "d", "workspace")
 _GEMM_SHAPE = ("m", "n", "k", "batch")
@@ -18,6 +18,7 @@ _CONV_SHAPE = (
     "cn", "h", "w", "c", "cout", "r", "s", "p", "q", "pad_top", "pad_left", "pad_bottom", "pad_right",
     "stride_h", "stride_w", "dilation_h", "dilation_w", "groups",
 )  # fmt: skip
+_PAIR_POINTERS = ("b1", "bias1", "source1")
 _LAUNCH = ("raster", "swizzle", "splits", "pdl", "variant")
 
 
@@ -32,7 +33,9 @@ class BoltArgs(ctypes.Structure):
         *((name, ctypes.c_int32) for name in _CONV_SHAPE + _LAUNCH),
         ("sm_count", ctypes.c_int32),
         ("reserved", ctypes.c_int32 * 6),
-    ]
+        *((name, ctypes.c_void_p) for name in _PAIR_POINTERS),
+        ("ldb1", ctypes.c_int64), ("ldsource1", ctypes.c_int64), ("n1", ctypes.c_int32),
+    ]  # fmt: skip
 
 
 ERROR_NAMES = {
@@ -44,17 +47,20 @@ ERROR_NAMES = {
 
 @dataclass(frozen=True)
 class OperandBytes:
-    """Bytes of each operand of one run; 0 for an operand the workload lacks."""
+    """Bytes of each operand of one run; 0 for an operand the workload lacks. The last three are a pair's second."""
 
     a: int
     b: int
     bias: int
     source: int
     d: int
+    b1: int = 0
+    bias1: int = 0
+    source1: int = 0
 
     @property
     def total(self) -> int:
-        return self.a + self.b + self.bias + self.source + self.d
+        return self.a + self.b + self.bias + self.source + self.d + self.b1 + self.bias1 + self.source1
 
 
 def args_of(workload: Workload, launch: Launch, sm_count: int) -> BoltArgs:
@@ -64,12 +70,17 @@ def args_of(workload: Workload, launch: Launch, sm_count: int) -> BoltArgs:
     column-major B, stored (N, K): k; D and source: n), batch strides of densely packed batches, `stride_b` 0 when one
     B serves all. An absent source has ldsource and stride_source 0. Conv fields are 0.
     Conv: NHWC, KRSC, NPQK, dense; GEMM fields are 0 except batch 1. `c` is the physical channel count.
+    Pairs: the first operator's fields, then the second's b1 (n1, n), source1 and d (rows, n1), dense; ldd is n1 and
+    there is no stride_d.
     """
     args = BoltArgs()
-    if isinstance(workload, GemmWorkload):
-        _fill_gemm(args, workload)
+    first = workload.first if isinstance(workload, Pair) else workload
+    if isinstance(first, GemmWorkload):
+        _fill_gemm(args, first)
     else:
-        _fill_conv(args, workload)
+        _fill_conv(args, first)
+    if isinstance(workload, Pair):
+        _fill_second(args, workload)
     args.raster, args.swizzle, args.splits = launch.raster, launch.swizzle, launch.splits
     args.pdl, args.variant, args.sm_count = int(launch.pdl), launch.variant, sm_count
     return args
@@ -96,20 +107,43 @@ def _fill_conv(args: BoltArgs, conv: ConvWorkload) -> None:
     args.groups = conv.groups
 
 
+def _fill_second(args: BoltArgs, pair: Pair) -> None:
+    args.n1, args.ldb1, args.ldd, args.stride_d = pair.n1, pair.second.k, pair.n1, 0
+    if pair.epilogue.has_source:
+        args.ldsource1 = pair.n1
+
+
 def output_shape(workload: Workload) -> tuple[int, int]:
-    """(rows, columns) of the output as a dense matrix: batch*M x N, or N*P*Q x K."""
-    if isinstance(workload, GemmWorkload):
-        return workload.batch * workload.m, workload.n
-    return workload.n * workload.p * workload.q, workload.k
+    """(rows, columns) of the output as a dense matrix: batch*M x N, or N*P*Q x K; of a pair the second operator's."""
+    match workload:
+        case GemmWorkload():
+            return workload.batch * workload.m, workload.n
+        case ConvWorkload():
+            return workload.n * workload.p * workload.q, workload.k
+        case B2bGemmWorkload() | B2bConvWorkload():
+            return workload.second.m, workload.n1
 
 
 def reduction_length(workload: Workload) -> int:
-    """Products summed into one output element."""
-    return workload.k if isinstance(workload, GemmWorkload) else workload.implicit_gemm[2]
+    """Products summed into one output element; of a pair those of its second operator."""
+    match workload:
+        case GemmWorkload():
+            return workload.k
+        case ConvWorkload():
+            return workload.implicit_gemm[2]
+        case B2bGemmWorkload() | B2bConvWorkload():
+            return workload.second.k
 
 
 def operand_bytes(workload: Workload) -> OperandBytes:
     """Bytes of A, B, bias (the workload's type), source and D (the epilogue's output type)."""
+    if isinstance(workload, Pair):
+        first, second = (operand_bytes(part) for part in workload.parts)
+        return OperandBytes(first.a, first.b, first.bias, first.source, second.d, second.b, second.bias, second.source)
+    return _single_bytes(workload)
+
+
+def _single_bytes(workload: Single) -> OperandBytes:
     size, out = workload.dtype.itemsize, workload.epilogue.output.itemsize
     rows, columns = output_shape(workload)
     if isinstance(workload, GemmWorkload):

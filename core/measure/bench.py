@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -236,8 +237,9 @@ class Bench:
         self._announce("vendor")
         assert self._reference is not None
         context = VendorContext(
-            workload, self._runtime, self._reference, tensors.slots, self._stream, tensors.workspace(WORKSPACE_BYTES)
-        )
+            workload, self._runtime, self._reference, tensors.slots, self._stream, tensors.workspace(WORKSPACE_BYTES),
+            self._vendor_time,
+        )  # fmt: skip
         found = peers(context)
         for note in found.notes:
             self._note(note)
@@ -261,6 +263,22 @@ class Bench:
             else:
                 self._drop(finalist)
         return best
+
+    def _vendor_time(self, launch: Callable[[int, int], None]) -> float:
+        """Microseconds of one vendor algorithm, unverified; infinite if it does not run."""
+
+        def work() -> float:
+            launches = launches_for(SCREEN_TARGET_US, self._floor_us, self._bench.count)
+            chain = self._timer.chain("vendor", lambda slot: launch(self._stream, slot), self._bench.count, launches)
+            try:
+                self._timer.warm_up(chain)
+                return sorted(self._timer.sample(chain) for _ in range(3))[1]
+            finally:
+                if not self._runtime.broken():
+                    self._timer.free(chain)
+
+        timed = math.inf if self.fatal else self._attempt("vendor", work)
+        return math.inf if isinstance(timed, Failure) else timed
 
     def _vendor_screen(self, peer: Peer) -> tuple[float, Finalist] | Failure:
         name = f"{peer.source} {peer.detail}"

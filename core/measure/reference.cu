@@ -152,6 +152,15 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+template <class T>
+__global__ void round_to(float const* in, T* out, int64_t n, bool tf32) {
+  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < n; i += int64_t(gridDim.x) * blockDim.x) {
+    float x = in[i];
+    if (tf32) x = __uint_as_float((__float_as_uint(x) + 0x1000u) & 0xFFFFE000u);  // half away from zero, as cvt.rna
+    assign(out[i], x);
+  }
+}
+
 // ---- comparison ----
 
 __global__ void compare(void const* d, int dtype, float const* reference, int64_t n, bolt_ref_result* result) {
@@ -282,6 +291,18 @@ extern "C" int bolt_ref_run(bolt_ref_problem const* problem, bolt_ref_ops const*
   if (p.dtype == F16) return run_product<__half>(s, *ops, a, b, bias, source, out, stream);
   if (p.dtype == BF16) return run_product<__nv_bfloat16>(s, *ops, a, b, bias, source, out, stream);
   return run_product<float>(s, *ops, a, b, bias, source, out, stream);
+}
+
+extern "C" int bolt_ref_round(float const* in, void* out, int dtype, int64_t n, cudaStream_t stream) {
+  int const blocks = blocks_for(n);
+  if (dtype == F16) {
+    round_to<<<blocks, 256, 0, stream>>>(in, static_cast<__half*>(out), n, false);
+  } else if (dtype == BF16) {
+    round_to<<<blocks, 256, 0, stream>>>(in, static_cast<__nv_bfloat16*>(out), n, false);
+  } else {
+    round_to<<<blocks, 256, 0, stream>>>(in, static_cast<float*>(out), n, dtype == TF32);
+  }
+  return launched();
 }
 
 extern "C" int bolt_ref_compare(void const* d, int dtype, float const* reference, int64_t n, bolt_ref_result* result,

@@ -31,6 +31,8 @@ BOLT_REF_API int bolt_ref_fill(void* p, int dtype, int64_t n, uint64_t seed, flo
 // out: float32, not rounded to the output type.
 BOLT_REF_API int bolt_ref_run(bolt_ref_problem const* problem, bolt_ref_ops const* ops, void const* a, void const* b,
                               void const* bias, void const* source, float* out, cudaStream_t stream);
+// out[i] = in[i] rounded to the type: what a kernel that stores its result would have left in memory.
+BOLT_REF_API int bolt_ref_round(float const* in, void* out, int dtype, int64_t n, cudaStream_t stream);
 BOLT_REF_API int bolt_ref_compare(void const* d, int dtype, float const* reference, int64_t n,
                                   bolt_ref_result* result, cudaStream_t stream);
 // Counts bytes that differ from `value` outside [begin, end) of each of `count` blocks of `stride` bytes.

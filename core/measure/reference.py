@@ -18,7 +18,7 @@ from core.measure.runtime import GpuError, Runtime
 from core.paths import cache_dir
 from templates.epilogue import Epilogue, EpilogueOp
 from templates.types import DType, MatrixLayout
-from templates.workload import GemmWorkload, Workload
+from templates.workload import GemmWorkload, Pair, Single, Workload
 
 if TYPE_CHECKING:
     from core.build.toolchain import Toolchain
@@ -33,6 +33,7 @@ OP_CODES = {
     "gelu_tanh": 9, "silu": 10, "sigmoid": 11, "hard_swish": 12, "hard_sigmoid": 13, "softplus": 14, "tanh": 15,
     "elu": 16,
 }  # fmt: skip
+_UNIT = {DType.F16: 2.0**-11, DType.BF16: 2.0**-8}  # unit roundoff
 DTYPE_CODES = {DType.F16: 0, DType.BF16: 1, DType.F32: 2, DType.TF32: 3}
 
 
@@ -88,7 +89,7 @@ def ops_of(steps: Sequence[EpilogueOp]) -> RefOps:
     return ops
 
 
-def problem_of(workload: Workload) -> RefProblem:
+def problem_of(workload: Single) -> RefProblem:
     """Raises ValueError for element types the reference does not compute in."""
     for dtype in (workload.dtype, workload.epilogue.output):
         if dtype not in DTYPE_CODES:
@@ -109,6 +110,12 @@ def problem_of(workload: Workload) -> RefProblem:
     return problem
 
 
+def refuse_unknown(workload: Workload) -> None:
+    """Raises ValueError for a type or an epilogue that the reference does not compute."""
+    for part in workload.parts if isinstance(workload, Pair) else (workload,):
+        problem_of(part), ops_of(part.epilogue.ops)
+
+
 def tolerance(workload: Workload, reduction: int) -> float:
     """The relative L2 error a right kernel stays under.
 
@@ -116,11 +123,19 @@ def tolerance(workload: Workload, reduction: int) -> float:
     and about u/2 in the L2 sense. Four u leaves room for one more rounding (a fused
     step stored in between, as vendor libraries do) and for CUTLASS's approximate tanh and exp (2^-11). An f32 output
     still has those approximations: 1e-3. A 16-bit ACCUMULATOR adds a random walk of `reduction` roundings.
+
+    A pair is compared with two products whose intermediate is rounded once, as two kernels would. A kernel that keeps
+    it unrounded, or rounds it twice (a step the vendor runs on its own), is right as well: independent errors of at
+    most u, about u/2 in the L2 sense, on the second product's operand, which its sum of zero-mean terms hands on at the
+    same relative size. That is one more u. A 16-bit accumulator of the first product does the same to the operand.
     """
-    unit = {DType.F16: 2.0**-11, DType.BF16: 2.0**-8}.get(workload.epilogue.output, 0.0)
-    limit = max(4 * unit, 1e-3)
-    accumulator = {DType.F16: 2.0**-11, DType.BF16: 2.0**-8}.get(workload.accumulator, 0.0)
-    return limit + 2 * accumulator * math.sqrt(reduction)
+    limit = max(4 * _UNIT.get(workload.epilogue.output, 0.0), 1e-3)
+    accumulator = _UNIT.get(workload.accumulator, 0.0)
+    limit += 2 * accumulator * math.sqrt(reduction)
+    if isinstance(workload, Pair):
+        depth = workload.first.k if isinstance(workload.first, GemmWorkload) else workload.first.implicit_gemm[2]
+        limit += _UNIT.get(workload.dtype, 0.0) + 2 * accumulator * math.sqrt(depth)
+    return limit
 
 
 class Reference:
@@ -147,7 +162,7 @@ class Reference:
         )  # fmt: skip
 
     def run(
-        self, workload: Workload, a: int, b: int, bias: int, source: int, out: int, stream: int,
+        self, workload: Single, a: int, b: int, bias: int, source: int, out: int, stream: int,
         epilogue: Epilogue | None = None,
     ) -> None:  # fmt: skip
         """The workload's result in float32 at `out`, accumulated in float32, with its (or another) epilogue."""
@@ -155,6 +170,13 @@ class Reference:
         pointers = (ctypes.c_void_p(p or None) for p in (a, b, bias, source, out))
         problem = problem_of(workload)
         self._call("bolt_ref_run", ctypes.byref(problem), ctypes.byref(ops), *pointers, ctypes.c_void_p(stream))
+
+    def round(self, values: int, out: int, dtype: DType, count: int, stream: int) -> None:
+        """float32 `values` as a kernel would have stored them in `dtype`."""
+        self._call(
+            "bolt_ref_round", ctypes.c_void_p(values), ctypes.c_void_p(out), DTYPE_CODES[dtype], ctypes.c_int64(count),
+            ctypes.c_void_p(stream),
+        )  # fmt: skip
 
     def compare(self, d: int, dtype: DType, reference: int, count: int, stream: int) -> Comparison:
         """Waits for the stream's work; `reference` is float32."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.errors import DeviceError
 from core.measure.args import OperandBytes, operand_bytes, output_shape, reduction_length
-from core.measure.reference import Comparison, Reference, ops_of, problem_of, tolerance
+from core.measure.reference import Comparison, Reference, refuse_unknown, tolerance
 from core.measure.runtime import Runtime
-from templates.workload import Workload
+from templates.workload import Pair, Single, Workload
 
 GUARD = 4096  # bytes before and after each output and after the workspace
 GUARD_BYTE = 0xA5
@@ -22,13 +22,29 @@ _SEED = 0x0B017
 
 @dataclass(frozen=True)
 class Slot:
-    """Device pointers of one set of operands; 0 for an operand the workload lacks."""
+    """Device pointers of one set of operands; 0 for an operand the workload lacks.
+
+    A pair's second operator has `b1`, `bias1`, `source1`; `intermediate` is room for what the first one hands it when
+    the two run as kernels of their own, the same for every slot, as in a library that reuses memory.
+    """
 
     a: int
     b: int
     bias: int
     source: int
     d: int
+    b1: int = 0
+    bias1: int = 0
+    source1: int = 0
+    intermediate: int = 0
+
+    @property
+    def parts(self) -> tuple[Slot, Slot]:
+        """The operands of a pair's two operators on their own."""
+        return (
+            Slot(self.a, self.b, self.bias, self.source, self.intermediate),
+            Slot(self.intermediate, self.b1, self.bias1, self.source1, self.d),
+        )
 
 
 def slot_count(nbytes: OperandBytes, l2_bytes: int, free_bytes: int) -> int:
@@ -49,12 +65,12 @@ class Tensors:
     """Slots filled with seeded random data, guarded outputs, and float32 references of the slots that are checked.
 
     A and source are uniform in [-1, 1]; B is uniform in [-1, 1] / sqrt(K) and the bias in [-1, 1], so that outputs
-    stay O(1). Raises DeviceError (GpuError) when the memory is not there, ValueError for a type or an epilogue that has
-    no reference.
+    stay O(1); so too for each operator of a pair. Raises DeviceError (GpuError) when the memory is not there,
+    ValueError for a type or an epilogue that has no reference.
     """
 
     def __init__(self, workload: Workload, runtime: Runtime, reference: Reference, l2_bytes: int, stream: int) -> None:
-        problem_of(workload), ops_of(workload.epilogue.ops)  # refuses before anything is taken
+        refuse_unknown(workload)  # before anything is taken
         self.workload = workload
         self._runtime, self._reference, self._stream = runtime, reference, stream
         self._nbytes = operand_bytes(workload)
@@ -82,11 +98,16 @@ class Tensors:
             return block[0] + index * block[1]
 
         a, b, bias, source = arena(n.a), arena(n.b), arena(n.bias), arena(n.source)
+        b1, bias1, source1 = arena(n.b1), arena(n.bias1), arena(n.source1)
+        intermediate = self._take(operand_bytes(self.workload.first).d) if isinstance(self.workload, Pair) else 0
         self._d = self._take(self._d_stride * self.count)
         self.slots = [
-            Slot(at(a, i), at(b, i), at(bias, i), at(source, i), self._d + i * self._d_stride + GUARD)
+            Slot(
+                at(a, i), at(b, i), at(bias, i), at(source, i), self._d + i * self._d_stride + GUARD,
+                at(b1, i), at(bias1, i), at(source1, i), intermediate,
+            )
             for i in range(self.count)
-        ]
+        ]  # fmt: skip
         self._references = {i: self._take(4 * self._rows * self._columns) for i in self.checked}
 
     def _take(self, nbytes: int) -> int:
@@ -95,24 +116,49 @@ class Tensors:
         return pointer
 
     def _fill(self) -> None:
-        work, size = self.workload, self.workload.dtype.itemsize
-        weight_scale = reduction_length(work) ** -0.5
+        pair = self.workload if isinstance(self.workload, Pair) else None
         for i, slot in enumerate(self.slots):
             seed = _SEED + 16 * i
-            filled = [
-                (slot.a, work.dtype, self._nbytes.a // size, 1.0),
-                (slot.b, work.dtype, self._nbytes.b // size, weight_scale),
-                (slot.bias, work.dtype, self._nbytes.bias // size, 1.0),
-                (slot.source, work.epilogue.output, self._nbytes.source // work.epilogue.output.itemsize, 1.0),
-            ]
-            for k, (pointer, dtype, count, scale) in enumerate(filled):
-                if pointer:
-                    self._reference.fill(pointer, dtype, count, seed + k, scale, self._stream)
+            if pair is not None:
+                first, second = slot.parts
+                self._fill_operands(pair.first, replace(first, d=0), seed)
+                self._fill_operands(pair.second, replace(second, a=0), seed + 8)
+            else:
+                assert not isinstance(self.workload, Pair)
+                self._fill_operands(self.workload, slot, seed)
         self._runtime.memset(self._d, GUARD_BYTE, self._d_stride * self.count, self._stream)
-        for i, out in self._references.items():
-            s = self.slots[i]
-            self._reference.run(work, s.a, s.b, s.bias, s.source, out, self._stream)
+        for i in self.checked:
+            self._compute(i)
         self._runtime.synchronize()
+
+    def _fill_operands(self, work: Single, slot: Slot, seed: int) -> None:
+        nbytes, size = operand_bytes(work), work.dtype.itemsize
+        filled = [
+            (slot.a, work.dtype, nbytes.a // size, 1.0),
+            (slot.b, work.dtype, nbytes.b // size, reduction_length(work) ** -0.5),
+            (slot.bias, work.dtype, nbytes.bias // size, 1.0),
+            (slot.source, work.epilogue.output, nbytes.source // work.epilogue.output.itemsize, 1.0),
+        ]
+        for k, (pointer, dtype, count, scale) in enumerate(filled):
+            if pointer:
+                self._reference.fill(pointer, dtype, count, seed + k, scale, self._stream)
+
+    def _compute(self, index: int) -> None:
+        """The reference of a slot; a pair's intermediate goes through memory, rounded to the operands' type."""
+        work, slot, out = self.workload, self.slots[index], self._references[index]
+        if not isinstance(work, Pair):
+            self._reference.run(work, slot.a, slot.b, slot.bias, slot.source, out, self._stream)
+            return
+        first, second = slot.parts
+        rows, columns = output_shape(work.first)
+        exact = self._runtime.alloc(4 * rows * columns)
+        try:
+            self._reference.run(work.first, first.a, first.b, first.bias, first.source, exact, self._stream)
+            self._reference.round(exact, slot.intermediate, work.dtype, rows * columns, self._stream)
+            self._reference.run(work.second, second.a, second.b, second.bias, second.source, out, self._stream)
+            self._runtime.synchronize()
+        finally:
+            self._runtime.free(exact)
 
     def reserve(self, nbytes: int) -> None:
         """Makes scratch of `nbytes` for everything that runs next. Captured graphs keep its address: call it first."""

@@ -7,11 +7,12 @@ A library that is absent gives no peer and a line that says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from templates.epilogue import EpilogueOp
-from templates.workload import ConvWorkload, GemmWorkload, Workload
+from templates.workload import ConvWorkload, GemmWorkload, Pair, Workload
 
 if TYPE_CHECKING:
     from core.measure.reference import Reference
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from core.measure.tensors import Slot
 
 WORKSPACE_BYTES = 64 << 20
+_PART_FINALISTS = 2  # algorithms of each operator of a pair, every combination of which is measured as a chain
 
 
 class VendorError(Exception):
@@ -43,7 +45,11 @@ class Peer:
 
 @dataclass(frozen=True)
 class VendorContext:
-    """What a vendor library works with: the device, the operands, a workspace, and our kernel for unfused steps."""
+    """What a vendor library works with: the device, the operands, a workspace, and our kernel for unfused steps.
+
+    `time(launch)` gives microseconds of an algorithm in a graph of its own, infinite if it does not run: the choice
+    among the algorithms of a pair's operators before they are measured as chains.
+    """
 
     workload: Workload
     runtime: Runtime
@@ -51,6 +57,7 @@ class VendorContext:
     slots: Sequence[Slot]
     stream: int
     workspace: int
+    time: Callable[[Callable[[int, int], None]], float] = lambda launch: 0.0
 
     def rest(self, steps: Sequence[EpilogueOp], stream: int, slot: int) -> None:
         """Runs the steps the library did not fuse, as one elementwise kernel on D."""
@@ -75,6 +82,8 @@ def peers(context: VendorContext) -> Peers:
     """Every algorithm the vendor's own heuristics propose for the workload. Never raises for an absent library."""
     from core.vendor import cublaslt, cudnn
 
+    if isinstance(context.workload, Pair):
+        return _pair_peers(context, context.workload)
     found = Peers()
     libraries = {
         GemmWorkload: ("cuBLASLt", cublaslt.peers),
@@ -88,6 +97,31 @@ def peers(context: VendorContext) -> Peers:
     except VendorError as error:
         found.notes.append(f"{name} not compared on {context.workload.key}: {error}")
     return found
+
+
+def _pair_peers(context: VendorContext, pair: Pair) -> Peers:
+    """Two kernels one after the other, the intermediate in memory: every combination of each operator's fastest."""
+    fastest: list[list[Peer]] = []
+    parts: tuple[Workload, ...] = pair.parts
+    for index, part in enumerate(parts):
+        own = replace(context, workload=part, slots=[slot.parts[index] for slot in context.slots])
+        found = peers(own)
+        timed = sorted(((context.time(p.launch), p) for p in found.found), key=lambda t: t[0])
+        able = [p for us, p in timed if isfinite(us)]
+        if not able:
+            return Peers(
+                notes=found.notes or [f"no vendor algorithm runs {part.key}, so none is compared with the pair"]
+            )
+        fastest.append(able[:_PART_FINALISTS])
+    return Peers([_chained(first, second) for first in fastest[0] for second in fastest[1]])
+
+
+def _chained(first: Peer, second: Peer) -> Peer:
+    def launch(stream: int, slot: int) -> None:
+        first.launch(stream, slot)
+        second.launch(stream, slot)
+
+    return Peer(f"{first.source} + {second.source}", f"{first.detail} | {second.detail}", launch)
 
 
 def described(fused: str, rest: Sequence[EpilogueOp]) -> str:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.format import figures, micros, nbytes, seconds, workload_line
-from templates.workload import ConvWorkload, GemmWorkload
+from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,5 @@ def test_workloads_in_one_line() -> None:
     assert workload_line(GemmWorkload(1, 2, 3, batch=4)) == "1 x 2 x 3, batch 4"
     conv = ConvWorkload(32, 56, 56, 64, 128, 3, 3, (1, 1, 1, 1), (2, 2), groups=2)
     assert workload_line(conv) == "3x3 64 -> 128, 56x56, stride 2, groups 2, batch 32"
+    assert workload_line(B2bConvWorkload(conv, 96)).endswith(", batch 32, then -> 96")
+    assert workload_line(B2bGemmWorkload(GemmWorkload(1, 2, 3), 4)) == "1 x 2 x 3, then -> 4"

@@ -41,6 +41,12 @@ typedef struct bolt_args {
   int32_t raster, swizzle, splits, pdl, variant;
   int32_t sm_count;
   int32_t reserved[6];
+  // The second operator of a pair in one kernel, null and 0 otherwise: d = epilogue(intermediate * b1). The first
+  // operator has the fields above but d; its n (or cout) is the second's depth. b1 is stored (n1, n), source1 and d are
+  // (rows, n1) with leading dimensions ldsource1 and ldd.
+  void const *b1, *bias1, *source1;
+  int64_t ldb1, ldsource1;
+  int32_t n1;
 } bolt_args;
 
 #ifdef __cplusplus

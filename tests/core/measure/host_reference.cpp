@@ -49,6 +49,11 @@ int bolt_ref_run(bolt_ref_problem const* problem, bolt_ref_ops const* ops, void 
   return 0;
 }
 
+int bolt_ref_round(float const* in, void* out, int dtype, int64_t n, cudaStream_t) {
+  for (int64_t i = 0; i < n; ++i) store(out, dtype, i, in[i]);
+  return 0;
+}
+
 int bolt_ref_compare(void const* d, int dtype, float const* reference, int64_t n, bolt_ref_result* result,
                      cudaStream_t) {
   bolt_ref_result found{};

@@ -13,7 +13,7 @@ from core.paths import INCLUDE, ROOT
 from templates.epilogue import parse_epilogue
 from templates.family import Launch
 from templates.types import DType, MatrixLayout
-from templates.workload import ConvWorkload, GemmWorkload
+from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload
 
 STRUCTURES = {
     "bolt_args": BoltArgs,
@@ -104,3 +104,20 @@ def test_problem_leaves_strides_to_the_reference() -> None:
     assert (problem.a_col, problem.b_col, problem.shared_b) == (1, 0, 1)
     with pytest.raises(ValueError, match="i8"):
         reference.problem_of(GemmWorkload(1, 1, 1, dtype=DType.I8))
+
+
+def test_a_pair_has_the_first_operators_fields_and_the_second_ones() -> None:
+    conv = ConvWorkload(2, 9, 7, 16, 24, 3, 3, (1, 1, 1, 1), (2, 2), epilogue=parse_epilogue("bias+relu"))
+    pair = B2bConvWorkload(conv, 40, parse_epilogue("bias+add"))
+    args = args_of(pair, Launch(pdl=True), 132)
+    assert (args.cn, args.c, args.cout, args.p, args.q) == (2, 16, 24, 5, 4)
+    assert (args.n1, args.ldb1, args.ldd, args.ldsource1, args.pdl) == (40, 24, 40, 40, 1)
+    assert output_shape(pair) == (40, 40) and reduction_length(pair) == 24
+    found = operand_bytes(pair)
+    assert (found.b, found.bias, found.source) == (24 * 9 * 16 * 2, 48, 0)
+    assert (found.b1, found.bias1, found.source1, found.d) == (40 * 24 * 2, 80, 3200, 3200)
+
+    gemm = B2bGemmWorkload(GemmWorkload(100, 64, 32, epilogue=parse_epilogue("bias")), 8)
+    args = args_of(gemm, Launch(), 1)
+    assert (args.m, args.n, args.k, args.lda, args.ldb, args.n1, args.ldb1) == (100, 64, 32, 32, 32, 8, 64)
+    assert (args.ldd, args.stride_d, args.ldsource1) == (8, 0, 0)

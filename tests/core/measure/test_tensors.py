@@ -14,7 +14,7 @@ from core.measure.reference import Reference
 from core.measure.tensors import GUARD, GUARD_BYTE, MAX_SLOTS, Tensors, WrongResult, slot_count
 from templates.epilogue import parse_epilogue
 from templates.types import DType
-from templates.workload import GemmWorkload
+from templates.workload import B2bGemmWorkload, GemmWorkload
 from tests.core.measure.host_runtime import HostRuntime
 
 WORKLOAD = GemmWorkload(16, 8, 32, epilogue=parse_epilogue("bias+add+relu"))
@@ -128,3 +128,28 @@ def test_a_type_without_reference_is_refused_before_anything_is_taken(host_refer
     with pytest.raises(ValueError, match="i8"):
         Tensors(GemmWorkload(8, 8, 8, dtype=DType.I8), runtime, reference, L2, 1)
     assert runtime.allocations == before
+
+
+def test_a_pair_is_compared_with_two_products_whose_intermediate_is_rounded(host_reference: Path) -> None:
+    gemm = GemmWorkload(6, 16, 32, epilogue=parse_epilogue("bias+relu"))
+    pair = B2bGemmWorkload(gemm, 8, parse_epilogue("bias+add+tanh"))
+    runtime = HostRuntime()
+    tensors = Tensors(pair, runtime, Reference(host_reference, runtime), L2, 1)
+    slot = tensors.slots[1]
+
+    def read(pointer: int, *shape: int) -> np.ndarray:
+        out = np.empty(shape, np.float16)
+        runtime.to_host(out, pointer)
+        return out.astype(np.float32)
+
+    a, b, bias = read(slot.a, 6, 32), read(slot.b, 16, 32), read(slot.bias, 16)
+    b1, bias1, source1 = read(slot.b1, 8, 16), read(slot.bias1, 8), read(slot.source1, 6, 8)
+    assert np.abs(b1).max() <= 16**-0.5 + 1e-3 and np.abs(b1).max() > 0.5 * 16**-0.5
+    inner = np.maximum(a @ b.T + bias, 0).astype(np.float16).astype(np.float32)
+    wanted = np.tanh(inner @ b1.T + bias1 + source1)
+    exact = np.empty((6, 8), np.float32)
+    runtime.to_host(exact, tensors._references[1])
+    assert np.abs(exact - wanted).max() < 2e-4
+    assert slot.parts[0].d == slot.parts[1].a == tensors.slots[0].intermediate != 0
+    tensors.free()
+    assert runtime.allocations == 1  # the reference's own
