@@ -15,3 +15,12 @@ def cache_dir() -> Path:
         return Path(override)
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "bolt-workbench"
+
+
+def config_dir() -> Path:
+    """The user's settings. BOLT_CONFIG overrides it."""
+    override = os.environ.get("BOLT_CONFIG")
+    if override:
+        return Path(override)
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "bolt-workbench"

@@ -24,11 +24,9 @@ COMPUTED = (DType.F16, DType.BF16, DType.TF32)
 
 def save_plan(plan: FusionPlan, path: Path | str) -> None:
     """Write the plan's groups. Raises PlanError if the file can't be written."""
-    head = {"format": FORMAT, "version": VERSION, "model": plan.model, "dtype": str(plan.dtype)}
+    head = plan_data(plan)
     # One group a line, so that an edit and its diff are about lines.
-    lines = ",\n".join(
-        f"  {json.dumps({'kind': str(r.kind), 'nodes': list(r.nodes)}, ensure_ascii=False)}" for r in plan.regions
-    )
+    lines = ",\n".join(f"  {json.dumps(group, ensure_ascii=False)}" for group in head.pop("groups"))
     text = f'{json.dumps(head, ensure_ascii=False)[:-1]}, "groups": [\n{lines}\n]}}\n'
     try:
         Path(path).write_text(text, encoding="utf-8")
@@ -36,15 +34,26 @@ def save_plan(plan: FusionPlan, path: Path | str) -> None:
         raise PlanError(f"can't write the plan to {path}: {error.strerror}") from error
 
 
+def plan_data(plan: FusionPlan) -> dict[str, Any]:
+    """The content of a plan file as plain JSON values; `plan_from` reads it back."""
+    groups = [{"kind": str(r.kind), "nodes": list(r.nodes)} for r in plan.regions]
+    return {"format": FORMAT, "version": VERSION, "model": plan.model, "dtype": str(plan.dtype), "groups": groups}
+
+
 def load_plan(path: Path | str, graph: Graph, dtype: DType | None = None) -> FusionPlan:
     """The plan of the file for this graph, in `dtype` or else in the file's own type.
 
     Raises PlanError if the file is none, or if a group of it is not legal for the graph: with the reason and the node.
     """
-    data = _read(path)
-    groups = [_group(path, number, entry) for number, entry in enumerate(data["groups"], start=1)]
+    return plan_from(_read(path), graph, dtype, path)
+
+
+def plan_from(data: object, graph: Graph, dtype: DType | None = None, path: Path | str = "") -> FusionPlan:
+    """The plan that `plan_data` wrote, or a person; `path` is named in what is raised: see load_plan."""
+    checked = _checked(data, path)
+    groups = [_group(path, number, entry) for number, entry in enumerate(checked["groups"], start=1)]
     try:
-        made = make_plan(graph, dtype or _dtype(path, data), [nodes for nodes, _ in groups])
+        made = make_plan(graph, dtype or _dtype(path, checked), [nodes for nodes, _ in groups])
     except PlanError as error:
         raise PlanError(f"plan file {path}: {error.what}", error.remedy or "edit the file, or plan again") from error
     for nodes, kind in groups:
@@ -57,13 +66,17 @@ def load_plan(path: Path | str, graph: Graph, dtype: DType | None = None) -> Fus
     return made
 
 
-def _read(path: Path | str) -> dict[str, Any]:
+def _read(path: Path | str) -> object:
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data: object = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise PlanError(f"can't read the plan file {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise PlanError(f"{path} is not a plan file: {error}", "`inspect MODEL --save-plan FILE` writes one") from error
+    return data
+
+
+def _checked(data: object, path: Path | str) -> dict[str, Any]:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise PlanError(f"{path} is not a plan file", "`inspect MODEL --save-plan FILE` writes one")
     if data.get("version") != VERSION:
