@@ -34,11 +34,12 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
 
 
 def as_text(data: dict[str, Any]) -> str:
-    """A line for each output, and the latency."""
+    """A line for each output and each note, and the latency."""
     lines = [
         f"{'ok' if o['ok'] else 'WRONG'}  {o['name']}: relative L2 {o['relative_l2']:.3g}, max abs {o['max_abs']:.3g}"
         for o in data["outputs"]
     ]
+    lines += data["notes"]
     low, high = min(data["samples_ms"]), max(data["samples_ms"])
     lines.append(f"{data['latency_ms']:.4f} ms on {data['gpu']} ({low:.4f} to {high:.4f}), against {data['reference']}")
     return "\n".join(lines)

@@ -11,7 +11,8 @@ BAD = {"name": "z\n", "relative_l2": 0.5, "max_abs": 2.0, "ok": False}
 def answered(monkeypatch, outputs):
     data = {
         "library": "out/liba.so", "outputs": outputs, "latency_ms": 0.5, "samples_ms": [0.4, 0.5], "gpu": "NVIDIA H200",
-        "reference": "ONNX Runtime on the CPU, a.onnx", "tolerance": 0.01, "ok": all(o["ok"] for o in outputs),
+        "reference": "ONNX Runtime on the CPU, a.onnx", "tolerance": 0.01,
+        "notes": ["y is constant"], "ok": all(o["ok"] for o in outputs),
     }  # fmt: skip
     monkeypatch.setattr("core.export.verify.verify", lambda *a: data)
     return data
@@ -27,6 +28,7 @@ def test_a_wrong_output_is_status_1_and_named(monkeypatch, capsys):
     answered(monkeypatch, [GOOD, BAD])
     assert run(["verify", "out"]) == 1
     printed = capsys.readouterr()
+    assert "\ny is constant\n" in printed.out
     assert "WRONG" in printed.out and "0.5000 ms" in printed.out
     assert "relative L2 of 0.5" in printed.err and printed.err.count("\n") == 1
 

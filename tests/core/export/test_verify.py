@@ -13,7 +13,7 @@ from core.errors import ExportError
 from core.export import verify as module
 from core.export.exporter import Origins, export
 from core.export.reference import index_bound, load_inputs, random_inputs, reference_outputs
-from core.export.verify import checked_manifest, verify
+from core.export.verify import checked_manifest, nearly_constant, verify
 from core.fusion.planner import plan
 from core.importer.load import load_graph
 from tests.core.export.models import Model
@@ -58,6 +58,26 @@ def test_the_worse_of_the_two_runs_decides(exported, monkeypatch, error, ok):
     assert data["ok"] is ok and data["outputs"][0]["ok"] is ok
     assert set(data) >= {"library", "outputs", "latency_ms", "reference"}
     assert json.loads(json.dumps(data))["latency_ms"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("values", "constant"),
+    [
+        (np.full(1000, 1e-3), True),
+        (np.full(1000, 1e-3) + 1e-7 * np.arange(1000), False),
+        (np.full(1000, 1e-3) + 1e-9 * np.arange(1000), True),
+        (np.zeros(4), True),
+        (np.array(3.0), False),
+        (np.array([-1.0, 1.0]), False),
+        (np.array([7, 7, 7]), True),
+        (np.array([np.nan, 1.0]), False),
+    ],
+)
+def test_an_output_that_one_number_would_match_is_noted(exported, monkeypatch, values, constant):
+    assert nearly_constant(values.astype(np.float32), 1e-2) is constant
+    monkeypatch.setattr(module, "_run_child", child(0.0))
+    monkeypatch.setattr(module, "nearly_constant", lambda wanted, tolerance: constant)
+    assert ["proves little" in note for note in verify(exported)["notes"]] == [True] * constant
 
 
 def test_changed_and_missing_files_are_found_before_anything_is_loaded(exported):
