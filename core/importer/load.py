@@ -43,7 +43,7 @@ def import_graph(model: str | Path | bytes, batch: int | None = None) -> Graph:
 def graph_of(proto: "ModelProto", folder: Path | None, name: str, batch: int | None = None) -> Graph:
     """The graph of a message; external data is looked for in `folder`. Raises ModelError."""
     opset = opset_of(proto)
-    wiring = wire(proto.graph)
+    wiring = wire(proto.graph, opset)
     inputs = input_kinds(proto.graph, wiring.inputs)
     constants = {t.name: read_tensor(t, folder) for t in proto.graph.initializer}
     declared = declared_kinds(proto.graph, inputs, batch)

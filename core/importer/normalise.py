@@ -332,6 +332,12 @@ def _scatter(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
     return [replace(node, op="ScatterElements")]
 
 
+def _lrn(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
+    if node.attrs["size"] < 1:
+        raise ModelError(f"node {node.name!r} (LRN) has size {node.attrs['size']}: it must be at least 1")
+    return [node]
+
+
 def _windowed(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
     return [explicit_window(node, walker)]
 
@@ -350,5 +356,5 @@ RULES: dict[str, Rule] = {
     "Sum": _chain("Add"), "Max": _chain("Max"), "Min": _chain("Min"), "Mean": _chain("Add"),
     "GroupNormalization": _group_norm, "RoiAlign": _roi_align, "GridSample": _grid_sample, "Scatter": _scatter,
     "Conv": _windowed, "ConvTranspose": _windowed, "MaxPool": _windowed, "AveragePool": _windowed,
-    "LpPool": _windowed, "DFT": _dft,
+    "LpPool": _windowed, "DFT": _dft, "LRN": _lrn,
 }  # fmt: skip

@@ -121,19 +121,23 @@ def _external(tensor: "TensorProto", folder: Path | None, nbytes: int) -> np.nda
     path = Path(location)
     if not location or "\0" in location or path.is_absolute() or ".." in path.parts or "\\" in location:
         raise ModelError(f"{what} lies at {location!r}, which is not a path inside the model's folder")
-    base = folder.resolve()
-    target = (base / path).resolve()
-    if not target.is_relative_to(base):
-        raise ModelError(f"{what} lies at {location!r}, a link that leaves the model's folder")
-    if not target.is_file():
-        raise ModelError(f"{what} is missing: there is no file {location!r} beside the model")
+    try:
+        base = folder.resolve(strict=True)
+        target = (base / path).resolve()
+        if not target.is_relative_to(base):
+            raise ModelError(f"{what} lies at {location!r}, a link that leaves the model's folder")
+        if not target.is_file():
+            raise ModelError(f"{what} is missing: there is no file {location!r} beside the model")
+        held = target.stat().st_size
+    except (OSError, RuntimeError) as error:  # a name too long, a link to itself, a folder that may not be entered
+        raise ModelError(f"{what} can't be read: {getattr(error, 'strerror', None) or error}") from None
     try:
         offset, length = int(entries.get("offset", "0")), int(entries.get("length", str(nbytes)))
     except ValueError:
         raise ModelError(f"{what} has an offset or length that is no number") from None
     if length != nbytes:
         raise ModelError(f"{what} is {length} bytes long, its shape needs {nbytes}")
-    if offset < 0 or offset + length > target.stat().st_size:
+    if offset < 0 or offset + length > held:
         raise ModelError(f"{what} reaches past the end of {location!r}: the file is cut short")
     try:
         return np.fromfile(target, np.uint8, count=nbytes, offset=offset)

@@ -24,8 +24,10 @@ class Wiring:
     names: Names
 
 
-def wire(graph: "GraphProto") -> Wiring:
-    """Raises ModelError for a tensor made twice, read but never made, or made from itself."""
+def wire(graph: "GraphProto", opset: int) -> Wiring:
+    """Raises ModelError for a tensor made twice, read but never made, or made from itself, and for a node without its
+    first input or with an attribute of another type than the operator's.
+    """
     _refuse_bytes(graph)
     initial = [t.name for t in graph.initializer]
     if graph.sparse_initializer:
@@ -47,7 +49,7 @@ def wire(graph: "GraphProto") -> Wiring:
     if direct := next((t for t in outputs if t in inputs), None):
         raise ModelError(f"graph output {direct!r} is itself a graph input", "remove it from the outputs")
     names = Names({*known, *made})
-    return Wiring(tuple(_named(nodes)), inputs, tuple(dict.fromkeys(outputs)), names)
+    return Wiring(tuple(_named(nodes, opset)), inputs, tuple(dict.fromkeys(outputs)), names)
 
 
 def _refuse_bytes(graph: "GraphProto") -> None:
@@ -120,7 +122,7 @@ def _sorted(nodes: list["NodeProto"], known: set[str]) -> list["NodeProto"]:
     return order
 
 
-def _named(nodes: list["NodeProto"]) -> Iterable[Node]:
+def _named(nodes: list["NodeProto"], opset: int) -> Iterable[Node]:
     """Unnamed nodes are called Op_number; of equal names all but the first get a number."""
     names = Names(())
     count: dict[str, int] = {}
@@ -130,8 +132,45 @@ def _named(nodes: list["NodeProto"]) -> Iterable[Node]:
         if not proto.op_type:
             raise ModelError(f"node {name!r} has no operator")
         domain = "" if proto.domain == "ai.onnx" else proto.domain
+        if not domain:
+            _check_form(proto, name, opset)
         inputs = list(proto.input)
         inner = [t for t in _reads(proto) if t not in inputs]
         while inputs and not inputs[-1]:
             inputs.pop()
         yield Node(name, proto.op_type, (*inputs, *inner), tuple(proto.output), attributes(proto), domain)
+
+
+def _check_form(node: "NodeProto", name: str, opset: int) -> None:
+    """Against the operator's schema; one that ONNX does not know is nobody's to check."""
+    from onnx import AttributeProto, defs
+
+    what = f"node {name!r} ({node.op_type})"
+    if not defs.has(node.op_type, opset, ""):
+        return
+    schema = defs.get_schema(node.op_type, opset, "")
+    given = list(node.input)
+    if not schema.min_input <= len(given) <= schema.max_input:
+        span = _span(schema.min_input, schema.max_input)
+        raise ModelError(f"{what} is not formed as ONNX wants it: the number of inputs is {len(given)}, not {span}")
+    for i in range(min(schema.min_input, len(schema.inputs))):
+        if schema.inputs[i].option == defs.OpSchema.FormalParameterOption.Single and not given[i]:
+            raise ModelError(f"{what} is not formed as ONNX wants it: it lacks input {schema.inputs[i].name!r}")
+    if not schema.min_output <= len(node.output) <= schema.max_output:
+        span = _span(schema.min_output, schema.max_output)
+        raise ModelError(
+            f"{what} is not formed as ONNX wants it: the number of outputs is {len(node.output)}, not {span}"
+        )
+    for attribute in node.attribute:
+        if attribute.name not in schema.attributes:
+            continue
+        wanted = str(schema.attributes[attribute.name].type).rpartition(".")[2]
+        found = AttributeProto.AttributeType.Name(attribute.type)
+        if found != wanted:
+            raise ModelError(
+                f"{what} is not formed as ONNX wants it: attribute {attribute.name!r} has type {found}, not {wanted}"
+            )
+
+
+def _span(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least} to {most}" if most < 2**31 - 1 else f"{least} or more"

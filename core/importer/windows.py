@@ -3,8 +3,11 @@
 from dataclasses import replace
 
 from core.errors import ModelError
+from core.graph.infer import MAX_ELEMENTS
 from core.graph.ir import Node
 from core.graph.walk import Walker
+
+_AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
 def explicit_window(node: Node, walker: Walker) -> Node:
@@ -23,9 +26,15 @@ def explicit_window(node: Node, walker: Walker) -> Node:
         raise ModelError(f"node {node.name!r} ({node.op}) has a window that does not fit its input {list(shape)}")
     if min((*kernel, *strides, *dilations)) < 1:
         raise ModelError(f"node {node.name!r} ({node.op}) has a window extent, stride or dilation below 1")
+    if max((*kernel, *strides, *dilations)) > MAX_ELEMENTS:  # kernels count positions in 32 bits
+        raise ModelError(f"node {node.name!r} ({node.op}) has a window extent, stride or dilation above {MAX_ELEMENTS}")
     if weighted and kernel != tuple(walker.types[node.inputs[1]].shape[2:]):
         raise ModelError(f"node {node.name!r} ({node.op}) has a kernel_shape that is not its weight's")
     auto = node.attrs.get("auto_pad", "NOTSET")
+    if auto not in _AUTO_PADS:
+        raise ModelError(
+            f"node {node.name!r} ({node.op}) has auto_pad {auto!r}, which is none of {', '.join(_AUTO_PADS)}"
+        )
     pads = tuple(attrs.get("pads") or (0,) * (2 * spatial))
     if node.op == "ConvTranspose":
         extra = tuple(attrs.get("output_padding") or (0,) * spatial)
@@ -36,6 +45,9 @@ def explicit_window(node: Node, walker: Walker) -> Node:
         pads = (0,) * (2 * spatial)
     if len(pads) != 2 * spatial:
         raise ModelError(f"node {node.name!r} ({node.op}) has {len(pads)} pads, its input needs {2 * spatial}")
+    for i, extent in enumerate(shape[2:]):
+        if extent + pads[i] + pads[i + spatial] > MAX_ELEMENTS:
+            raise ModelError(f"node {node.name!r} ({node.op}) pads dimension {i + 2} beyond {MAX_ELEMENTS}")
     attrs |= {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads}
     if weighted:
         attrs["group"] = int(attrs.get("group", 1))

@@ -160,6 +160,39 @@ def test_type_and_shape_mistakes_name_the_node() -> None:
     refused(model([node("Flatten", ["x"], ["y"], "f", axis=9)], {"x": [1, 3]}, ["y"]), "'f'", "axis 9")
 
 
+@pytest.mark.parametrize(
+    ("attrs", "words"),
+    [
+        ({"group": 1.5}, "'group' has type FLOAT, not INT"),
+        ({"pads": "x"}, "'pads' has type STRING, not INTS"),
+        ({"auto_pad": "EVIL"}, "auto_pad 'EVIL'"),
+        ({"strides": [2**40, 1]}, "stride"),
+        ({"dilations": [1, 2**40]}, "dilation"),
+        ({"pads": [2**31, 0, 0, 0], "strides": [2**31 - 1, 1]}, "pads dimension 2"),
+    ],
+)
+def test_attributes_no_convolution_can_have(attrs: dict[str, object], words: str) -> None:
+    conv = node("Conv", ["x", "w"], ["y"], "c", **attrs)
+    refused(model([conv], {"x": [1, 3, 8, 8]}, ["y"], {"w": weights(4, 3, 1, 1)}), "'c'", words)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attrs", "words"),
+    [
+        ("Shape", [], {}, "inputs is 0, not 1"),
+        ("Shape", [""], {}, "lacks input"),
+        ("Conv", ["x"], {}, "inputs is 1, not 2 to 3"),
+        ("Conv", ["x", ""], {}, "lacks input"),
+        ("Concat", [], {"axis": 0}, "inputs is 0, not 1 or more"),
+        ("Relu", ["x", "x"], {}, "inputs is 2, not 1"),
+        ("LRN", ["x"], {"size": 0}, "size 0"),
+        ("LRN", ["x"], {}, "not formed"),
+    ],
+)
+def test_nodes_not_formed_as_their_operator(op: str, inputs: list[str], attrs: dict[str, object], words: str) -> None:
+    refused(model([node(op, inputs, ["y"], "n", **attrs)], {"x": [1, 3, 8, 8]}, ["y"]), "'n'", words)
+
+
 def test_string_tensors_are_refused() -> None:
     refused(model([node("Identity", ["x"], ["y"])], {"x": [1]}, ["y"], kind=TensorProto.STRING), "STRING", "'x'")
 
@@ -206,6 +239,8 @@ def test_external_data_is_read(tmp_path: Path) -> None:
         ("w.bin", "-4", None, "past the end"),
         ("w.bin", "0", "12", "12 bytes long"),
         ("w.bin", "zero", None, "no number"),
+        ("loop.bin", None, None, "can't be read"),
+        ("x" * 5000, None, None, "can't be read"),
     ],
 )
 def test_external_data_outside_the_folder(
@@ -218,6 +253,7 @@ def test_external_data_outside_the_folder(
     (folder / "w.bin").write_bytes(bytes(16))
     os.symlink(secret, folder / "link.bin")
     os.symlink(tmp_path, folder / "linked")
+    os.symlink("loop.bin", folder / "loop.bin")
     path = folder / "m.onnx"
     path.write_bytes(external(location.format(absolute=secret), offset, length).SerializeToString())
     with pytest.raises(ModelError) as caught:
