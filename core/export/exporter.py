@@ -126,7 +126,11 @@ def _put_into_place(folder: Path, out_dir: Path) -> None:
     if out_dir.exists():
         aside = folder.parent / "earlier"
         os.rename(out_dir, aside)
-        os.rename(folder, out_dir)
+        try:
+            os.rename(folder, out_dir)
+        except OSError:
+            os.rename(aside, out_dir)
+            raise
         shutil.rmtree(aside)
     else:
         os.rename(folder, out_dir)

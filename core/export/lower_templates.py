@@ -17,12 +17,14 @@ from core.graph.ir import Node
 from core.measure.args import output_shape
 from core.tuner.choice import Choice
 from templates.types import DType, MatrixLayout
-from templates.workload import ConvWorkload, GemmWorkload
+from templates.workload import ConvWorkload, GemmWorkload, Pair
 
 
 def lower_template(builder: Builder, region: Region, choices: Mapping[str, Choice]) -> None:
     """Append the step of a tuned region. Raises ExportError when a GEMM has no kernel."""
     anchor = builder.graph.node(region.nodes[0])
+    if isinstance(region.workload, Pair):
+        raise ExportError(f"region {region.id} is a pair of operators, which no exported kernel runs", "take it apart")
     if isinstance(region.workload, ConvWorkload):
         _conv(builder, region, anchor, region.workload, choices.get(region.workload.key))
         return

@@ -39,7 +39,9 @@ def compile_for_cpu(text: str, out: Path, defines: Sequence[str] = ()) -> None:
     operators = out.parent / "src" if (out.parent / "src").is_dir() else FOLDER
     folders = [ROOT / "tests/core/export", operators, INCLUDE, toolchain.cutlass / "include", cuda / "include",
                cuda / "targets/x86_64-linux/include", out.parent / "include"]  # fmt: skip
-    flags = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", *defines]
+    # A vector access that is not aligned ends the process here, as it would end the kernel on a GPU.
+    checks = ["-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"]
+    flags = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", *checks, *defines]
     command = [compiler, *flags, *(f"-I{d}" for d in folders), str(unit), "-o", str(out), "-ldl"]
     subprocess.run(command, cwd=out.parent, check=True)
 
