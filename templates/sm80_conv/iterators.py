@@ -46,6 +46,8 @@ class Iterators:
         activations = tile.m * tile.k // tile.threads // alignment
         if self.name == "few" and tile.k * itemsize > 64:
             return f"few-channel iterators spill registers with K tiles of {tile.k}"
+        if self.name == "few" and tile.stages > 2 and tile.accumulators >= 64 and tile.accesses(alignment) >= 24:
+            return f"few-channel iterators spill registers with accesses of {alignment * itemsize} bytes"
         if tile.accumulators >= 128 and (activations >= 16 or (self.name == "fixed" and alignment == 4)):
             return f"{self.name} iterators beside {tile.accumulators} accumulators a thread spill registers"
         return None
