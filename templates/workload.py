@@ -254,8 +254,8 @@ def parse_workload(key: str) -> Workload:
 
 def _parse_single(key: str) -> Single:
     kind, *fields = key.split(" ")
-    epilogue = parse_epilogue(fields[-1])
     try:
+        epilogue = parse_epilogue(fields[-1])
         if kind == "gemm":
             m, n, k = map(int, fields[0].split("x"))
             dtype, accumulator = map(DType, fields[-3].split("."))

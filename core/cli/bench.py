@@ -13,14 +13,16 @@ MODELS = ("resnet18", "resnet50", "vgg16", "repvgg-a0")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("suite", choices=[*SHAPE_SUITES, "models"])
+    parser.add_argument("suite", choices=[*SHAPE_SUITES, "models", "tuning-time"])
     parser.add_argument("--recorded", action="store_true", help="print the newest committed result, needs no GPU")
     parser.add_argument("--shapes", type=Path, metavar="FILE", help="your own list of workloads, CSV or JSON")
     parser.add_argument("--limit", type=int, metavar="N", help="kernels to try for each workload")
     parser.add_argument("--retune", action="store_true", help="measure anew what the records hold")
     parser.add_argument("--store", type=Path, metavar="DIR", help="folder of the result file")
-    parser.add_argument("--models", nargs="+", metavar="MODEL", help="for the suite models: paths or built-in names")
-    parser.add_argument("--batch", type=int, default=32, help="for the suite models: batch of the built-in ones")
+    parser.add_argument(
+        "--models", nargs="+", metavar="MODEL", help="for models and tuning-time: paths or built-in names"
+    )
+    parser.add_argument("--batch", type=int, default=32, help="for models and tuning-time: batch of the built-in ones")
     parser.add_argument("--no-compile", action="store_true", help="for the suite models: leave torch.compile out")
 
 
@@ -28,7 +30,7 @@ def run(args: argparse.Namespace, out: Reporter) -> int:
     if args.recorded:
         data = table.recorded(args.suite)
     else:
-        data = _models(args, out) if args.suite == "models" else _measure(args, out)
+        data = {"models": _models, "tuning-time": _tuning_time}.get(args.suite, _measure)(args, out)
         out.log(f"stored as {table.store(data, args.store)}")
     out.result(data, lambda: table.text(data))
     return 0
@@ -38,6 +40,13 @@ def _models(args: argparse.Namespace, out: Reporter) -> dict[str, Any]:
     from core.bench.models import measure
 
     return measure(args.models or MODELS, args.batch, out.log, not args.no_compile)
+
+
+def _tuning_time(args: argparse.Namespace, out: Reporter) -> dict[str, Any]:
+    from core.bench.tuning_time import measure
+
+    extra = [] if args.limit is None else ["--limit", str(args.limit)]
+    return measure(args.models or ("resnet50", "resnet18"), args.batch, out.log, extra)
 
 
 def _measure(args: argparse.Namespace, out: Reporter) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Two layers: the user's own database, which is written, and the records that are 
 """
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -32,7 +33,11 @@ from core.records.rows import (
 from templates import families as all_families
 from templates.family import Candidate, Family
 
-SHIPPED = RESOURCES / "records"
+
+def shipped_files() -> list[Path]:
+    """The record files that come with the program. The folder in BOLT_SHIPPED stands in for it; empty means none."""
+    folder = os.environ.get("BOLT_SHIPPED", str(RESOURCES / "records"))
+    return sorted(Path(folder).glob("*.json.gz")) if folder else []
 
 
 def default_path() -> Path:
@@ -50,20 +55,20 @@ class Records:
 
     Args:
         path: the user's database; made when it is not there.
-        shipped: files, or a folder of them, that are read beneath it; empty for none.
+        shipped: files that are read beneath it; those of `shipped_files` if not given.
         families: template families by name: a record of another version of a family is kept but not trusted.
     """
 
     def __init__(
         self,
         path: Path | None = None,
-        shipped: Path | Sequence[Path] = SHIPPED,
+        shipped: Sequence[Path] | None = None,
         families: Mapping[str, Family] | None = None,
         busy_s: float = 10.0,
     ) -> None:
         self.path = path or default_path()
         self._own = Layer(self.path, busy_s)
-        self._shipped_files = sorted(shipped.glob("*.json.gz")) if isinstance(shipped, Path) else list(shipped)
+        self._shipped_files = shipped_files() if shipped is None else list(shipped)
         self._families = families
         self._known_candidates: set[str] = set()
         self._known_gpus: set[str] = set()

@@ -48,7 +48,7 @@ def test_no_record_is_no_choice(records):
 
 def test_shipped_records_are_marked(records, tmp_path):
     write_file(tmp_path / "x.json.gz", records.dump())
-    other = Records(tmp_path / "o.sqlite", shipped=tmp_path, families={"stub": FAMILY})
+    other = Records(tmp_path / "o.sqlite", shipped=sorted(tmp_path.glob("*.json.gz")), families={"stub": FAMILY})
     assert choose(PLAN, other, "NVIDIA H200")[gemm().key].origin is Origin.SHIPPED
 
 

@@ -1,0 +1,60 @@
+"""Lists of workloads: the built-in ones and the user's."""
+
+import json
+
+import pytest
+
+from core.bench.suites import read_shapes, suite
+from core.errors import BoltError
+from templates.workload import ConvWorkload, GemmWorkload, parse_workload
+
+
+def test_a_one_by_one_conv_is_its_gemm() -> None:
+    assert suite("conv")["n32 56x56 64->256 1x1 s1"] == parse_workload(
+        "gemm 100352x256x64 f16.f32 row.col bias+relu"
+    )  # fmt: skip
+
+
+def test_conv_shapes_keep_the_published_outputs() -> None:
+    convs = [w for w in suite("conv").values() if isinstance(w, ConvWorkload)]
+    assert len(convs) == 9
+    assert all((w.p, w.q) == (w.h // w.stride[0], w.w // w.stride[1]) for w in convs)
+
+
+def test_every_activation_has_a_gemm_and_a_conv() -> None:
+    found = suite("epilogue")
+    assert len(found) == 12 and len({w.key for w in found.values()}) == 12
+
+
+KEY = GemmWorkload(8, 16, 32).key
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "labels"),
+    [
+        ("a.json", json.dumps([KEY]), [KEY]),
+        ("a.json", json.dumps({"mine": KEY}), ["mine"]),
+        ("a.csv", f"name,workload\nmine,{KEY}\n", ["mine"]),
+        ("a.csv", f"workload\n{KEY}\n", [KEY]),
+    ],
+)
+def test_own_lists(tmp_path, name, content, labels) -> None:
+    (tmp_path / name).write_text(content)
+    found = read_shapes(tmp_path / name)
+    assert list(found) == labels
+    assert [w.key for w in found.values()] == [KEY]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.json", "{"), ("a.json", "[1]"), ("a.json", '["gemm 1"]'), ("a.csv", "a,b\n1,2\n"), ("a.json", "3")],
+)
+def test_a_bad_list_is_one_clear_line(tmp_path, name, content) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(BoltError, match=r"not a list of workloads.*an entry looks like"):
+        read_shapes(tmp_path / name)
+
+
+def test_a_missing_list_is_said(tmp_path) -> None:
+    with pytest.raises(BoltError, match="cannot read"):
+        read_shapes(tmp_path / "none.json")

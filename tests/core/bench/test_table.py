@@ -1,0 +1,59 @@
+"""The result of a suite: arithmetic, JSON form, storing and recalling."""
+
+import json
+
+import pytest
+
+from core.bench.table import Row, recorded, result, store, text
+from core.cli import run
+from core.errors import BoltError
+
+ROWS = [
+    Row("a", 10.0, "cublasLt", 20.0, 1e-4, "tile x"),
+    Row("b", 10.0, "cudnn", 5.0, 1e-4),
+    Row("c", 10.0, "not compared", None, 1e-4),
+]
+
+
+def test_ratio_is_the_peers_time_over_ours() -> None:
+    data = result("gemm", "NVIDIA H200", ROWS)
+    assert [r["ratio"] for r in data["rows"]] == [2.0, 0.5, None]
+    assert data["geomean"] == pytest.approx(1.0)
+    assert data["minimum"] == 0.5
+    assert data["measured"] is True
+
+
+def test_nothing_compared_gives_no_mean() -> None:
+    data = result("gemm", "NVIDIA H200", ROWS[2:])
+    assert data["geomean"] is None and data["minimum"] is None
+    assert "geometric mean -, minimum -" in text(data)
+
+
+def test_stored_results_come_back_as_recorded(tmp_path) -> None:
+    path = store(result("gemm", "NVIDIA H200", ROWS), tmp_path)
+    assert path.name.startswith("gemm-nvidia-h200-")
+    newer = tmp_path / "gemm-other-2999-01-01.json"
+    newer.write_text(json.dumps({**result("gemm", "newer", ROWS), "date": "2999-01-01"}))
+    data = recorded("gemm", tmp_path)
+    assert data["gpu"] == "newer"
+    assert data["measured"] is False
+    assert "(recorded)" in text(data)
+
+
+def test_no_recorded_result_is_said(tmp_path) -> None:
+    with pytest.raises(BoltError, match="no result of the suite gemm"):
+        recorded("gemm", tmp_path)
+
+
+def test_unwritable_folder_is_said(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BoltError, match="cannot write"):
+        store(result("gemm", "g", ROWS), tmp_path / "file" / "in")
+
+
+@pytest.mark.parametrize("suite", ["gemm", "conv"])
+def test_the_committed_results_print(suite, capsys) -> None:
+    assert run(["bench", suite, "--recorded", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["suite"] == suite and data["measured"] is False
+    assert all({"name", "ours_us", "peer", "peer_us", "ratio", "relative_l2"} <= set(r) for r in data["rows"])
