@@ -1,0 +1,102 @@
+"""Times the stem convolution on first layers, beside cuDNN through torch with 4 and with 3 channels.
+
+Run by hand on a Hopper GPU with torch: ``python -m tests.gpu.bench_stem [FOLDER]``. FOLDER keeps the compiled library
+for the next run. CUDA-graph timed, inputs rotated over more than twice the L2, median of the replays.
+"""
+
+import ctypes
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from core.measure.args import args_of
+from templates import families
+from templates.family import Kernel
+from templates.gpu import GpuSpec
+from templates.workload import ConvWorkload
+from tests.gpu.bench_kernels_sm90 import BIAS_RELU, graph_us, inputs, peer
+from tests.gpu.test_kernels_sm90 import Kernels, build, spec
+
+STEM = families()["sm90_stem"]
+SHOWN = 8
+
+
+def conv(n: int, size: int, c: int, k: int, taps: int, pad: int, stride: int) -> ConvWorkload:
+    return ConvWorkload(n, size, size, c, k, taps, taps, (pad,) * 4, (stride, stride), epilogue=BIAS_RELU)
+
+
+ROWS = [
+    conv(32, 224, 4, 64, 7, 3, 2),  # ResNet, DenseNet, GoogLeNet
+    conv(1, 224, 4, 64, 7, 3, 2),
+    conv(32, 224, 4, 64, 3, 1, 1),  # VGG
+    conv(1, 224, 4, 64, 3, 1, 1),
+    conv(32, 224, 4, 32, 3, 1, 2),  # MobileNet, EfficientNet
+    conv(32, 224, 8, 64, 3, 1, 1),
+    conv(8, 640, 4, 48, 3, 1, 2),  # YOLO
+]
+
+
+def legal_kernels(w: ConvWorkload, gpu: GpuSpec) -> list[Kernel]:
+    return [k for k in STEM.kernels(w, gpu) if STEM.illegal(k, w, gpu) is None]
+
+
+def peer_us(sets: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], w: ConvWorkload, bias: torch.Tensor) -> float:
+    return graph_us([lambda a=a, b=b: peer(w, a, b, bias) for a, b, _ in sets])
+
+
+def measure(w: ConvWorkload, gpu: GpuSpec, kernels: Kernels) -> list[str]:
+    """A line for the peer, then the fastest configurations."""
+    copies = min(40, max(3, int(2.2 * gpu.l2_bytes / w.bytes) + 1))
+    sets = [inputs(w) for _ in range(copies)]
+    bias = torch.rand(w.k, device="cuda").half()
+    # Physical NHWC memory of three channels: what a framework would give cuDNN.
+    three = [(a[..., :3].contiguous(), b[..., :3].contiguous(), d) for a, b, d in sets]
+    peers = [f"cuDNN C={w.c} {peer_us(sets, w, bias):7.2f}", f"C=3 {peer_us(three, w, bias):7.2f}"]
+    wanted = peer(w, sets[0][0], sets[0][1], bias).float()
+    lines = []
+    for kernel in legal_kernels(w, gpu):
+        entry = kernels.entry("run", kernel)
+        for launch in STEM.launches(kernel, w, gpu):
+            calls = []
+            for a, b, d in sets:
+                args = args_of(w, launch, gpu.sm_count)
+                args.a, args.b, args.bias, args.d = a.data_ptr(), b.data_ptr(), bias.data_ptr(), d.data_ptr()
+
+                def call(args=args, entry=entry) -> None:
+                    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+                    if entry(ctypes.byref(args), stream):
+                        raise RuntimeError("the kernel refused or failed to launch")
+
+                calls.append(call)
+            us = graph_us(calls)
+            error = ((sets[0][2].float() - wanted).norm() / wanted.norm()).item()
+            lines.append((us, f"{kernel.stem:14} {launch.name:10}{'' if error < 2e-3 else f'  WRONG {error:.1e}'}"))
+    lines.sort()
+    memory = w.bytes / (gpu.dram_gbs * 1e3)
+    head = f"{w.key.rsplit(' ', 2)[0]}\n    {', '.join(peers)}; best {lines[0][0]:.2f}, bytes alone {memory:.1f}"
+    worst = f"    ... {lines[-1][0]:7.2f}  {lines[-1][1]}  ({len(lines)} configurations)"
+    return [head, *(f"    {us:7.2f}  {text}" for us, text in lines[:SHOWN]), worst]
+
+
+def main() -> None:
+    started = time.time()
+    gpu = spec()
+    torch.backends.cudnn.benchmark = True
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="stem"))
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = {k.name: k for w in ROWS for k in legal_kernels(w, gpu)}
+    kept = sorted(folder.glob("kernels*.so"))
+    libraries = [ctypes.CDLL(str(file)) for file in kept]
+    kernels = Kernels(libraries or build(list(wanted.values()), gpu, folder, len(os.sched_getaffinity(0))))
+    print(f"{len(wanted)} kernels after {time.time() - started:.0f} s", flush=True)
+    for w in ROWS:
+        print("\n".join(measure(w, gpu, kernels)), flush=True)
+    print(f"{time.time() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
