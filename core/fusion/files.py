@@ -91,9 +91,9 @@ def _group(path: Path | str, number: int, entry: object) -> tuple[list[str], Kin
     nodes = entry.get("nodes") if isinstance(entry, Mapping) else None
     if not isinstance(entry, Mapping) or not isinstance(nodes, list) or not nodes:
         raise PlanError(f"{where} has no list of nodes")
-    wrong = next((n for n in nodes if not isinstance(n, str)), None)
-    if wrong is not None:
-        raise PlanError(f"{where} holds {wrong!r}, which is no node name")
+    wrong = [n for n in nodes if not isinstance(n, str)]
+    if wrong:
+        raise PlanError(f"{where} holds {wrong[0]!r}, which is no node name")
     kind = entry.get("kind")
     if kind is None:
         return nodes, None

@@ -116,6 +116,7 @@ def test_legal_group_tells_its_kind(graph: Graph) -> None:
         ([{"kind": "mystery", "nodes": ["conv1"]}], "unknown kind 'mystery'"),
         ([{"nodes": []}], "group 1 has no list of nodes"),
         ([{"nodes": [3]}], "group 1 holds 3, which is no node name"),
+        ([{"nodes": ["conv1", None]}], "group 1 holds None, which is no node name"),
         (["conv1"], "group 1 has no list of nodes"),
     ],
 )
