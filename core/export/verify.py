@@ -14,7 +14,7 @@ import numpy as np
 from core.errors import ExportError
 from core.export.emit import NUMPY_NAMES
 from core.export.exporter import read_manifest
-from core.export.manifest import FORMAT, digest
+from core.export.manifest import FORMAT, NAME, digest
 from core.export.reference import load_inputs, random_inputs, reference_outputs
 from core.importer.load import load_graph
 from core.paths import ROOT
@@ -87,6 +87,8 @@ def checked_manifest(folder: Path) -> dict[str, Any]:
         raise ExportError(
             f"{folder} has format {data['format']}, this version reads {FORMAT}", "export the model again"
         )
+    if not _is_sound(data):
+        raise ExportError(f"{folder / NAME} is damaged", "export the model again")
     for name, wanted in data["files"].items():
         path = folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_file():
@@ -94,6 +96,28 @@ def checked_manifest(folder: Path) -> dict[str, Any]:
         if digest(path) != wanted:
             raise ExportError(f"{path} was changed after the export", "export the model again")
     return data
+
+
+def _is_sound(data: Mapping[str, Any]) -> bool:
+    """Whether what verify reads of a manifest of this format has the types that the exporter writes."""
+    name, batch, ports = data.get("name"), data.get("batch"), [data.get("inputs"), data.get("outputs")]
+    return (
+        isinstance(name, str)
+        and name.isidentifier()
+        and f"lib{name}.so" in data["files"]
+        and isinstance(data.get("source"), str)
+        and (batch is None or (type(batch) is int and batch > 0))
+        and data.get("dtype") in [str(d) for d in TOLERANCE]
+        and all(isinstance(p, list) and all(map(_is_port, p)) for p in ports)
+    )
+
+
+def _is_port(port: object) -> bool:
+    if not isinstance(port, dict) or not isinstance(port.get("name"), str):
+        return False
+    shape = port.get("shape")
+    extents = isinstance(shape, list) and all(type(d) is int and d > 0 for d in shape)
+    return extents and port.get("dtype") in [str(d) for d in NUMPY_NAMES]
 
 
 def _fitting(given: Mapping[str, np.ndarray], port: Mapping[str, Any]) -> np.ndarray:
