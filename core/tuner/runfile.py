@@ -44,7 +44,7 @@ def encode(event: Event) -> dict[str, Any]:
 
 def decode(data: Any) -> Event:
     """Raises ValueError on anything that `encode` did not write."""
-    if not isinstance(data, dict) or data.get("event") not in EVENTS:
+    if not isinstance(data, dict) or not isinstance(data.get("event"), str) or data["event"] not in EVENTS:
         raise ValueError("a line is no event")
     values = {k: v for k, v in data.items() if k != "event"}
     event: Event = _value(EVENTS[data["event"]], values)

@@ -94,7 +94,7 @@ def test_changed_and_missing_files_are_found_before_anything_is_loaded(exported)
 def test_a_manifest_cannot_point_outside_its_folder(exported):
     path = exported / "manifest.json"
     data = json.loads(path.read_text())
-    data["files"] = {"../model.onnx": "0"}
+    data["files"] |= {"../model.onnx": "0"}
     path.write_text(json.dumps(data))
     with pytest.raises(ExportError, match="lacks the file"):
         verify(exported)
@@ -104,6 +104,28 @@ def test_a_manifest_cannot_point_outside_its_folder(exported):
 def test_a_damaged_manifest_is_one_line(exported, text):
     (exported / "manifest.json").write_text(text)
     with pytest.raises(ExportError, match="no exported library"):
+        verify(exported)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "../../other"},
+        {"name": 7},
+        {"source": None},
+        {"batch": "2"},
+        {"dtype": 0},
+        {"inputs": True},
+        {"inputs": [{"shape": [2, 3], "dtype": "f32"}]},
+        {"outputs": [{"name": "y", "shape": [2, []], "dtype": "f32"}]},
+        {"outputs": [{"name": "y", "shape": [2, 3], "dtype": []}]},
+        {"files": {}},
+    ],
+)
+def test_a_manifest_of_other_types_is_one_line(exported, change):
+    path = exported / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ExportError, match=r"manifest\.json is damaged"):
         verify(exported)
 
 

@@ -4,7 +4,7 @@ import threading
 import typing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.errors import RecordError
@@ -55,6 +55,7 @@ json_values = st.recursive(
 )
 
 
+@example(data={"event": {}})
 @given(
     data=json_values
     | st.fixed_dictionaries({"event": st.sampled_from(sorted(EVENTS))}, optional={"level": json_values})
