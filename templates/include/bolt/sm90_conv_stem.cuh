@@ -27,6 +27,7 @@ struct Plan {
     p.row_elements = a.s * a.c;
     p.filter_rows = a.r;
     p.row_units = ceil_div(p.row_elements, kUnitElements);
+    p.row_units_inverse = 65536 / p.row_units + 1;
     p.units = a.r * p.row_units;
     p.steps = ceil_div(p.units, 2);
     p.row_pitch = I::kColumns + p.row_units - 1;

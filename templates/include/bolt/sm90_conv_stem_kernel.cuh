@@ -61,6 +61,7 @@ struct Params {
   int channels, channel_tiles;                      // output channels; tiles of 64
   int blocks, blocks_per_image, blocks_across, block_rows, output_rows;
   int filter_rows, row_elements, row_units, units;  // of a filter: elements and units of a row, units in all
+  int row_units_inverse;                            // in 1 / 65536
   int steps, stages;
   int column_step, first_column;                    // input columns in pieces: of a block, of the first block
   int row_step, first_row;                          // input rows: of an output row, of the first one
@@ -86,17 +87,14 @@ __host__ __device__ inline int unit_of(int units, int step, int half) {
   return half ? units - 1 : -1;
 }
 
-// A unit of channel `channel`'s weights (KRSC): 8 elements of one filter row, zeros past its end.
+// A unit of channel `channel`'s weights (KRSC): 8 elements of one filter row, zeros past its end; zeros for unit -1.
 template <class Pieces>
-__host__ __device__ inline void load_unit(Pieces const* weights, Params const& p, int channel, int unit,
-                                          Pieces (&to)[kPiecesPerUnit]) {
-  int const row = unit / p.row_units, first = (unit - row * p.row_units) * kPiecesPerUnit;
+__host__ __device__ inline void load_unit(Params const& p, int channel, int unit, Pieces (&to)[kPiecesPerUnit]) {
+  int const row = unit * p.row_units_inverse >> 16, first = (unit - row * p.row_units) * kPiecesPerUnit;
   int const row_pieces = p.row_elements / kPiece;
   bool const exists = unit >= 0 && channel < p.channels;
-  Pieces const* from = weights + (int64_t(channel) * p.filter_rows + row) * row_pieces;
-  for (int i = 0; i < kPiecesPerUnit; ++i) {
-    to[i] = exists && first + i < row_pieces ? from[first + i] : Pieces{};
-  }
+  Pieces const* from = static_cast<Pieces const*>(p.weights) + (channel * p.filter_rows + row) * row_pieces + first;
+  for (int i = 0; i < kPiecesPerUnit; ++i) to[i] = exists && first + i < row_pieces ? from[i] : Pieces{};
 }
 
 __device__ __forceinline__ void store_unit(uint32_t to, uint2 const (&pieces)[kPiecesPerUnit]) {
@@ -150,24 +148,24 @@ template <class Config>
 __device__ __forceinline__ void load_weights(Params const& p, Layout<Config> const& at) {
   using I = Instance<Config>;
   constexpr int kConsumers = I::kGroups * kWarpGroup, kAllConsumersBarrier = I::kGroups + 1;
+  constexpr int kLanes = kConsumers / kChannels, kBatch = 4;  // loads in flight
   if (!p.weights_constant) ptx::wait_for_previous_grid();
-  uint2 const* const weights = static_cast<uint2 const*>(p.weights);
-  int const count = p.channel_tiles * p.steps * 2 * kChannels;
-  constexpr int kBatch = 4;  // loads in flight
-  for (int start = threadIdx.x; start < count; start += kBatch * kConsumers) {
-    uint2 pieces[kBatch][kPiecesPerUnit];
+  int const slots = 2 * p.steps, row = threadIdx.x % kChannels;
+  for (int tile = 0; tile < p.channel_tiles; ++tile) {
+    uint32_t const to = at.weights + tile * p.steps * kTileBytes + row * kUnit;
+#pragma unroll 1
+    for (int start = threadIdx.x / kChannels; start < slots; start += kBatch * kLanes) {
+      uint2 pieces[kBatch][kPiecesPerUnit];
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      int const i = start + j * kConsumers, tile = i / (2 * kChannels);
-      int const channel = i % kChannels, half = i / kChannels % 2;
-      int const channel_tile = tile / p.steps, step = tile - channel_tile * p.steps;
-      int const unit = i < count ? unit_of(p.units, step, half) : -1;
-      load_unit(weights, p, channel_tile * kChannels + channel, unit, pieces[j]);
-    }
+      for (int j = 0; j < kBatch; ++j) {
+        int const slot = start + j * kLanes;
+        load_unit(p, tile * kChannels + row, slot < slots ? unit_of(p.units, slot / 2, slot % 2) : -1, pieces[j]);
+      }
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      int const i = start + j * kConsumers;
-      if (i < count) store_unit(at.weights + i * kUnit, pieces[j]);
+      for (int j = 0; j < kBatch; ++j) {
+        int const slot = start + j * kLanes;
+        if (slot < slots) store_unit(to + slot * kHalfBytes, pieces[j]);
+      }
     }
   }
   ptx::fence_async_proxy();
@@ -220,6 +218,8 @@ struct Consumer {
   __device__ __forceinline__ void run() {
     ptx::wait_for_previous_grid();  // the output may be what the kernel before still reads
     ptx::Ring ring;
+    float bias[2] = {};
+    if constexpr (Chain::kBias) load_bias(0, bias);
     int first = group;  // the groups' turns go on from block to block
     for (int block = blockIdx.x; block < p.blocks; block += gridDim.x) {
       BlockOrigin const origin(p, block);
@@ -231,9 +231,12 @@ struct Consumer {
       int item = first;
 #pragma unroll 1
       for (; item < items; item += kGroups) {
-        int const row = item / p.channel_tiles, tile = item - row * p.channel_tiles;
-        float bias[2] = {};
-        if constexpr (Chain::kBias) load_bias(tile * kChannels, bias);
+        int row = item, tile = 0;
+        if (p.channel_tiles > 1) {
+          row = item / p.channel_tiles;
+          tile = item - row * p.channel_tiles;
+          if constexpr (Chain::kBias) load_bias(tile * kChannels, bias);
+        }
         Accumulator accumulator;
         multiply(accumulator, ring.stage, row, tile);
         if (item + kGroups >= items && lane == 0) ptx::barrier_arrive(empty);
@@ -250,8 +253,8 @@ struct Consumer {
   __device__ __forceinline__ void load_bias(int channel, float (&bias)[2]) {
     Element const* from = static_cast<Element const*>(p.bias);
     int const row = channel + warp * 16 + lane / 4;
-    if (row < p.channels) bias[0] = float(from[row]);
-    if (row + 8 < p.channels) bias[1] = float(from[row + 8]);
+    bias[0] = row < p.channels ? float(from[row]) : 0.f;
+    bias[1] = row + 8 < p.channels ? float(from[row + 8]) : 0.f;
   }
 
   // All of one item's products; returns when they are over and the result buffer may be written.
