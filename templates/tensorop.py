@@ -258,6 +258,13 @@ def estimate(
     return Cost(us + LAUNCH_US, full + (rest > 0), blocks / (load * gpu.sm_count), useful, bound)
 
 
+def store_objection(tile: Tile, width: int, itemsize: int) -> str | None:
+    """Why a thread can't store `width` output elements at a time: CUTLASS's thread map does not compile."""
+    if tile.store_width(width, itemsize) < width:
+        return f"stores of {width} elements leave warps of a {tile.m}x{tile.n} block without a row"
+    return None
+
+
 def split_objection(tile: Tile, m: int, n: int, batch: int, k_steps: int, gpu: GpuSpec) -> str | None:
     """When slicing K can't pay: there are blocks enough for the SMs, or too few K steps to share."""
     if batch > 1:

@@ -10,7 +10,7 @@ from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
 from templates.sm80_conv import iterators, rules
 from templates.sm80_gemm.family import split_launches, swizzle_launches, tile_of
-from templates.tensorop import memory_type, split_objection, tile_objection, tiles, type_objection
+from templates.tensorop import memory_type, split_objection, store_objection, tile_objection, tiles, type_objection
 from templates.types import largest_alignment
 from templates.workload import ConvWorkload, Workload
 
@@ -79,7 +79,11 @@ class Sm80Conv:
         m, n, _ = workload.implicit_gemm
         if why := walk.objection(workload, tile, kernel.alignment[0]):
             return why
-        if kernel.int("split") and (why := split_objection(tile, m, n, 1, ceil(workload.c / tile.k), gpu)):
+        if kernel.int("split"):
+            why = split_objection(tile, m, n, 1, ceil(workload.c / tile.k), gpu)
+        else:
+            why = store_objection(tile, kernel.alignment[2], kernel.epilogue.output.itemsize)
+        if why:
             return why
         return tile_objection(tile, m, n, kernel.alignment[0], kernel.dtype.itemsize, gpu)
 

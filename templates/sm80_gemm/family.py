@@ -14,6 +14,7 @@ from templates.tensorop import (
     memory_type,
     slice_counts,
     split_objection,
+    store_objection,
     tile_objection,
     tiles,
     type_objection,
@@ -82,6 +83,8 @@ class Sm80Gemm:
             steps = ceil(workload.k / tile.k)
             if why := split_objection(tile, workload.m, workload.n, workload.batch, steps, gpu):
                 return why
+        elif why := store_objection(tile, kernel.alignment[2], kernel.epilogue.output.itemsize):
+            return why
         return tile_objection(tile, workload.m, workload.n, min(kernel.alignment[:2]), kernel.dtype.itemsize, gpu)
 
     def launches(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> list[Launch]:

@@ -44,6 +44,7 @@ GEMMS = [
     gemm(
         200, 328, 96, "128x128x32_2x2_s4", "64x128x32_2x2_s6", "32x64x64_1x2x2", "64x64x32_2x2_s10", epilogue=RESIDUAL
     ),
+    gemm(1280, 768, 768, "64x64x64_2x1x2_s4", epilogue=parse_epilogue("bias+add+gelu_erf")),
     gemm(1, 1000, 2048, "32x32x64_1x1x2", "32x64x64_1x2_s6", epilogue=parse_epilogue("bias")),
     gemm(1000, 91, 1024, "64x64x64_2x2_s5", "128x128x32_2x2_s4"),
     gemm(107, 105, 705, "64x64x32_2x2_s2", "128x64x32_2x2_s2", "64x64x64_2x1x2_s2", epilogue=RESIDUAL),
@@ -74,6 +75,8 @@ CONVS = [
         (2, 15, 17, 96, 80, 3, 3),
         "64x64x32_2x2_s10",
         "32x64x64_1x2_s6",
+        "64x64x64_2x1x2",
+        "32x64x64_1x2x2",
         pad=PADDED,
         stride=(2, 2),
         epilogue=RESIDUAL,

@@ -1,13 +1,14 @@
 """One kernel of each kind compiled: no spills, the right exports, and host checks that answer without a GPU."""
 
 import ctypes
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from core.build.nvcc import Usage, base_command, first_error, gencode, parse_ptxas, run
+from core.build.nvcc import Ran, Usage, base_command, first_error, gencode, parse_ptxas, run
 from core.build.toolchain import find_toolchain
 from core.measure.args import args_of
 from templates import families
@@ -123,3 +124,39 @@ def test_depthwise_checks(built):
     assert check(library, kernel, replace(DEPTHWISE, r=5, pad=(2, 1, 2, 1))) == 0, "only the width is compiled in"
     assert check(library, kernel, replace(DEPTHWISE, stride=(1, 2))) == -1
     assert check(library, kernel, replace(DEPTHWISE, groups=32)) == -1
+
+
+def to_ptx(kernel: Kernel, folder: Path) -> tuple[Ran, Path]:
+    source, ptx = folder / "kernel.cu", folder / "kernel.ptx"
+    source.write_text(families()[kernel.family].source(kernel))
+    flag = f"-gencode=arch=compute_{A100.sm},code=compute_{A100.sm}"
+    return run([*base_command(find_toolchain()), flag, "-ptx", source, "-o", ptx], folder), ptx
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("family", "workload", "stem"),
+    [
+        ("sm80_gemm", GEMM, "64x64x64_2x1x2_s4_i16"),
+        ("sm80_conv", CONV, "32x64x64_1x2x2_s5_i16_optimized"),
+    ],
+)
+def test_sliced_k_with_a_source_adds_the_sums_of_the_other_slice(tmp_path, family, workload, stem):
+    """The epilogue stages 8 rows a warp row and slice, 8 columns padded: slice 1 lies that far behind slice 0."""
+    kernel = kernel_of(family, workload, stem, A100)
+    ran, ptx = to_ptx(kernel, tmp_path)
+    assert ran.status == 0, first_error(ran.log, ran.status)
+    read = {int(at or 0) for at in re.findall(r"ld\.shared\.v4\.f32[^[]*\[%r\d+(?:\+(\d+))?\]", ptx.read_text())}
+    slice_bytes = 8 * kernel.int("warps_m") * (kernel.int("tb_n") + 8) * 4
+    assert {at for at in read if at < slice_bytes}
+    assert {at for at in read if at >= slice_bytes} == {at + slice_bytes for at in read if at < slice_bytes}
+
+
+@pytest.mark.compiles
+def test_stores_wider_than_the_rule_allows_do_not_compile(tmp_path):
+    kernel = kernel_of("sm80_gemm", GemmWorkload(64, 64, 256), "32x32x64_1x1x2_s6_i16", A100)
+    wider = replace(kernel, alignment=(*kernel.alignment[:2], 2 * kernel.alignment[2]))
+    ran, _ = to_ptx(kernel, tmp_path)
+    assert ran.status == 0, first_error(ran.log, ran.status)
+    ran, _ = to_ptx(wider, tmp_path)
+    assert ran.status != 0 and "Iteration Count Row must be > 0" in ran.log

@@ -259,6 +259,27 @@ def test_stores_are_as_wide_as_the_warps_of_a_narrow_block_allow():
     assert wide["32x32x64_1x1x2_s6_i16"] == 4
 
 
+@pytest.mark.parametrize(
+    "workload",
+    [
+        GemmWorkload(64, 64, 256),
+        ConvWorkload(1, 8, 8, 256, 64, 1, 1),
+        ConvWorkload(1, 8, 8, 128, 128, 1, 1, groups=2),
+    ],
+    ids=lambda w: w.key,
+)
+def test_wider_stores_than_that_are_illegal(workload):
+    """Such kernels can still come from a record or a file; nvcc stops at "Iteration Count Row must be > 0"."""
+    of = families()["sm80_group"] if isinstance(workload, ConvWorkload) and workload.groups > 1 else family(workload)
+    refused = set()
+    for kernel in legal(workload, of=of):
+        widest = replace(kernel, alignment=(*kernel.alignment[:2], 8))
+        if why := of.illegal(widest, workload, H200):
+            assert "stores of 8 elements" in why
+            refused.add(kernel.stem.partition("_i16")[0])
+    assert refused == {"32x64x64_1x2x2_s5", "64x32x64_2x1x2_s5", "32x32x64_1x1x2_s6"}
+
+
 def test_big_tiles_with_narrow_accesses_are_left_out_because_they_spill():
     """ptxas: 256x64x32 at alignment 2 spills a kilobyte a thread, 128x128x32 at alignment 1 132 bytes."""
     for workload in (GemmWorkload(4096, 4096, 4095), GemmWorkload(4096, 4096, 4094)):

@@ -6,6 +6,7 @@
 #include "bolt/activations.h"
 #include "cutlass/array.h"
 #include "cutlass/cutlass.h"
+#include "cutlass/epilogue/threadblock/epilogue_with_broadcast.h"
 #include "cutlass/numeric_conversion.h"
 
 namespace bolt {
@@ -62,6 +63,35 @@ struct ChainOp {
     cutlass::NumericArrayConverter<ElementOutput, float, kElements> narrow;
     z = narrow(result);
   }
+};
+
+// Reads the staged accumulators with tile offsets in rows.
+//
+// When EpilogueWithBroadcast reads a source, it steps from one slice of K to the next by add_tile_offset in rows, but
+// CUTLASS's iterators count that offset in tiles of eight rows (epilogue_with_broadcast.h compute_source_needed_,
+// shared_load_iterator.h): it would add what lies behind the sums of the other warps.
+template <class Load, int kColumns>
+struct RowOffsetLoad : Load {
+  using Load::Load;
+  CUTLASS_DEVICE void add_tile_offset(cutlass::MatrixCoord const& offset) {
+    this->add_pointer_offset(offset.row() * kColumns + offset.column());
+  }
+};
+
+// The epilogue, with RowOffsetLoad where warps share a tile along K.
+template <class Epilogue>
+struct SlicedK;
+template <class Shape, class Warp, int kSlices, class Out, class Tensor, class Vector, class Fragment, class Stage,
+          class Load, class Op, class Padding, int kFragments, int kUnroll, bool kSingle>
+struct SlicedK<cutlass::epilogue::threadblock::EpilogueWithBroadcast<Shape, Warp, kSlices, Out, Tensor, Vector, Fragment,
+                                                                     Stage, Load, Op, Padding, kFragments, kUnroll, kSingle>> {
+  template <class L>
+  using With = cutlass::epilogue::threadblock::EpilogueWithBroadcast<Shape, Warp, kSlices, Out, Tensor, Vector, Fragment,
+                                                                     Stage, L, Op, Padding, kFragments, kUnroll, kSingle>;
+  using Staged = typename With<Load>::BaseSharedStorage::StorageShape;
+  static_assert(kSlices == 1 || Staged::kRow / kSlices * Staged::kColumn == With<Load>::kSmemPointerOffset,
+                "the slices lie elsewhere than where the epilogue without a source reads them");
+  using type = With<typename cutlass::platform::conditional<(kSlices > 1), RowOffsetLoad<Load, Staged::kColumn>, Load>::type>;
 };
 
 }  // namespace bolt

@@ -8,6 +8,11 @@
 
 namespace bolt {
 
+template <class Kernel>
+using ConvWithSlicedK = cutlass::conv::kernel::ImplicitGemmConvolutionWithFusedEpilogue<
+    typename Kernel::Mma, typename SlicedK<typename Kernel::Epilogue>::type, typename Kernel::ThreadblockSwizzle,
+    cutlass::conv::Operator::kFprop>;
+
 // `Chain`, `D`, `Bias` and `kD` (the access width) describe the final output. With kSplit the kernel itself writes fp32
 // partial sums of each slice of C to the workspace and bolt/split_k.h finishes.
 template <class Kernel, class Chain, class D, class Bias, int kD, bool kSplit>

@@ -7,6 +7,10 @@
 
 namespace bolt {
 
+template <class Kernel>
+using WithSlicedK = cutlass::gemm::kernel::GemmWithFusedEpilogue<
+    typename Kernel::Mma, typename SlicedK<typename Kernel::Epilogue>::type, typename Kernel::ThreadblockSwizzle>;
+
 // `Chain`, `D`, `Bias` and `kD` (the access width) describe the final output. With kSplit the kernel itself writes fp32
 // partial sums of each slice of K to the workspace and bolt/split_k.h finishes.
 template <class Kernel, class Chain, class D, class Bias, int kD, bool kSplit>
