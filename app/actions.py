@@ -24,13 +24,17 @@ class Spec:
 
 
 SPECS = {
-    "open": Spec("Open…", "open", "Ctrl+O", "Open an ONNX model"),
+    "open": Spec("Open…", "open", "Ctrl+O", "Open an ONNX model or a project"),
+    "save_project": Spec("Save project", "save", "Ctrl+S", "Keep the model, the plan and the view in a project file"),
+    "save_project_as": Spec("Save project as…", keys="Ctrl+Shift+S"),
     "load_plan": Spec("Load plan…", tip="Load a fusion plan from a file"),
-    "save_plan": Spec("Save plan…", "save", "Ctrl+S", "Save the fusion plan to a file"),
+    "save_plan": Spec("Save plan…", tip="Save the fusion plan to a file"),
     "export": Spec("Export…", "export", "Ctrl+E", "Write the tuned model as a CUDA library"),
+    "report": Spec("Write report…", "info", tip="One HTML page: the model, its plan, every figure and the charts"),
     "netron": Spec(
         "Open in Netron (browser)", "graph", "", "Show the model in Netron's page, served from this machine"
     ),
+    "close_tab": Spec("Close model", keys="Ctrl+W"),
     "quit": Spec("Quit", keys="Ctrl+Q"),
     "fuse": Spec("Fuse selected nodes", "fuse", "Ctrl+G"),
     "split": Spec("Split region", "split", "Ctrl+Shift+G"),
@@ -39,11 +43,45 @@ SPECS = {
     "find": Spec("Find…", "search", "Ctrl+F", "Find nodes by name, operator, shape or tensor"),
     "fit": Spec("Fit graph\tF", "fit", "", "Show the whole graph (F)"),
     "zoom": Spec("Zoom to selection", keys="Ctrl+Return"),
-    "theme": Spec("Dark", "theme", tip="Switch between light and dark", checkable=True),
+    "fold": Spec("Fold repeats", "fold", "Ctrl+R", "Show one of each repeated block", checkable=True),
+    "back": Spec("Back", "back", "Alt+Left", "Select what was selected before"),
+    "forward": Spec("Forward", "forward", "Alt+Right", "Undo Back"),
+    "producers": Spec("Go to makers", keys="Ctrl+Up", tip="Select what makes the inputs of the selection"),
+    "consumers": Spec("Go to readers", keys="Ctrl+Down", tip="Select what reads the outputs of the selection"),
+    "select_region": Spec("Select whole region", keys="Ctrl+Shift+R"),
+    "theme": Spec("Switch light and dark", "theme", tip="Switch between light and dark"),
+    "theme_system": Spec("System theme", checkable=True),
+    "theme_light": Spec("Light theme", checkable=True),
+    "theme_dark": Spec("Dark theme", checkable=True),
+    "reset_layout": Spec("Reset the layout", tip="Every panel back in its place"),
+    "settings": Spec("Settings…", keys="Ctrl+,"),
+    "palette": Spec("Commands…", keys="Ctrl+K", tip="Every command by name"),
+    "shortcuts": Spec("Shortcuts", keys="?"),
+    "doctor": Spec(
+        "Check this machine…", tip="GPU, driver, compiler, disk: what is found, and how to mend what is not"
+    ),
     "tune": Spec("Tune", "tune", "Ctrl+T", "Measure candidates for every region"),
+    "tune_selected": Spec(
+        "Tune selected regions", "tune", "Ctrl+Shift+T", "Measure the selected regions' workloads only"
+    ),
+    "retune": Spec("Measure selected regions anew", tip="Leave aside what the records hold of them"),
     "pause": Spec("Pause", "pause", tip="Start nothing new until resumed", checkable=True),
     "cancel": Spec("Cancel", "cancel", tip="Stop; what was measured is kept"),
     "replay": Spec("Replay a recorded run…", "replay", tip="Play a recorded tuning run; nothing is measured"),
+    "replay_records": Spec(
+        "Replay what is recorded", "replay", "Ctrl+Shift+P", "Play the run or records of the chosen GPU"
+    ),
+}
+
+
+MENUS = {
+    "&File": "open samples recent | save_project save_project_as | load_plan save_plan | export report netron"
+    " | close_tab quit",
+    "&Edit": "undo redo | fuse split reset | copy find select_region",
+    "&View": "fit zoom fold | back forward producers consumers | theme_system theme_light theme_dark"
+    " | panels reset_layout",
+    "&Run": "tune tune_selected retune | pause cancel | replay replay_records",
+    "&Help": "palette shortcuts doctor settings",
 }
 
 
@@ -81,30 +119,25 @@ class Actions:
 
     def _menus(self, undo: QAction, redo: QAction) -> None:
         bar = self.window.menuBar()
-        file = bar.addMenu("&File")
-        file.addAction(self["open"])
-        samples = file.addMenu("Open sample")
-        samples.addActions(self.sample_actions)
-        file.addSeparator()
-        file.addActions([self["load_plan"], self["save_plan"]])
-        file.addSeparator()
-        file.addActions([self["export"], self["netron"]])
-        file.addSeparator()
-        file.addAction(self["quit"])
-        edit = bar.addMenu("&Edit")
-        edit.addActions([undo, redo])
-        edit.addSeparator()
-        edit.addActions([self["fuse"], self["split"], self["reset"]])
-        edit.addSeparator()
-        edit.addActions([self["copy"], self["find"]])
-        view = bar.addMenu("&View")
-        view.addActions([self["fit"], self["zoom"], self["theme"]])
-        run = bar.addMenu("&Run")
-        run.addActions([self["tune"], self["pause"], self["cancel"]])
-        run.addSeparator()
-        run.addAction(self["replay"])
-        for menu in (file, edit, view, run, self.plan_menu):
+        self.samples_menu, self.recent_menu, self.panels_menu = (
+            QMenu("Open sample"),
+            QMenu("Open recent"),
+            QMenu("Panels"),
+        )
+        self.samples_menu.addActions(self.sample_actions)
+        submenus = {"samples": self.samples_menu, "recent": self.recent_menu, "panels": self.panels_menu}
+        own = {"undo": undo, "redo": redo}
+        for title, names in MENUS.items():
+            menu = bar.addMenu(title)
             menu.setToolTipsVisible(True)
+            for name in names.split():
+                if name == "|":
+                    menu.addSeparator()
+                elif name in submenus:
+                    menu.addMenu(submenus[name])
+                else:
+                    menu.addAction(own.get(name) or self[name])
+        self.plan_menu.setToolTipsVisible(True)
         self.plan_menu.addActions([self["fuse"], self["split"], self["reset"]])
         self.plan_menu.addSeparator()
         self.plan_menu.addActions([self["load_plan"], self["save_plan"]])
@@ -131,7 +164,7 @@ class Actions:
         stretch = QWidget()
         stretch.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         bar.addWidget(stretch)
-        for name in ("find", "fit", "theme"):
+        for name in ("back", "forward", "find", "fold", "fit", "theme"):
             button = self._button(bar, name)
             button.setToolButtonStyle(button.toolButtonStyle().ToolButtonIconOnly)
         return bar
@@ -140,7 +173,6 @@ class Actions:
         button = QToolButton()
         button.setDefaultAction(self[name])
         button.setIconSize(QSize(18, 18))
-        button.setText(self[name].text().replace("…", ""))
         button.setToolButtonStyle(button.toolButtonStyle().ToolButtonTextBesideIcon)
         button.setAccessibleName(self[name].text().replace("…", "").partition("\t")[0])
         if primary:

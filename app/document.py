@@ -1,17 +1,26 @@
 """One open model: its graph, plan, selection and run. Panels listen to its signals and read; only it changes."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoStack
 
 from app.estimates import Estimate
 from app.graph.model import GraphModel, graph_model
+from app.graph.placement import Placement
 from app.run import Changes, Run, WorkloadRun
 from core.fusion.plan import FusionPlan, LeftAlone, Region
 from core.session import Session
 from core.tuner.events import Event
+
+if TYPE_CHECKING:
+    from app.loading import Opened
+    from app.window import MainWindow
+
+MOST_BACK = 100  # selections to go back to
 
 
 class Document(QObject):
@@ -21,16 +30,28 @@ class Document(QObject):
     selection_changed = Signal()
     run_changed = Signal(object)  # Changes
     estimates_changed = Signal()
+    shape_changed = Signal()  # repeats were folded or unfolded: `model` and `placement` are others
 
-    def __init__(self, session: Session, parent: QObject | None = None) -> None:
+    def __init__(self, session: Session, parent: QObject | None = None, opened: "Opened | None" = None) -> None:
         super().__init__(parent)
         self.session = session
         self.graph = session.graph
-        self.model: GraphModel = graph_model(session.graph)
+        self.full: GraphModel = graph_model(session.graph)
+        self.model: GraphModel = opened.model if opened is not None else self.full
+        self.placement: Placement | None = opened.placement if opened is not None else None
         self.undo = QUndoStack(self)
         self.run = Run()
         self.estimates: dict[str, Estimate] = {}  # by workload key
+        self.baseline: Run | None = None  # the run that this one is compared with
         self.selection: tuple[int, ...] = ()
+        self._region: Region | None = None  # chosen as a whole; its nodes may be folded away
+        self._past: list[tuple[str, ...]] = []
+        self._future: list[tuple[str, ...]] = []
+        self.automatic = session.plan
+        self.project: Path | None = None  # the file that it was opened from or saved to
+        self.place: tuple[float, float, float] | None = None  # zoom and centre while another tab is shown
+        self.wanted_view: dict[str, Any] = {}  # of the project it came from, until it is first shown
+        self.can_fold: bool | None = None  # not looked for yet
         self._set_plan(session.plan)
 
     @property
@@ -47,30 +68,97 @@ class Document(QObject):
     def edited(self) -> bool:
         return not self.undo.isClean()
 
+    def view_state(self, window: "MainWindow") -> dict[str, Any]:
+        """What a project keeps of how it is looked at."""
+        view = window.canvas.view
+        shown = view.document is self
+        return {
+            "selection": self.selected_nodes(),
+            "place": list(place) if (place := view.place if shown else self.place) else None,
+            "mode": str(window.canvas.legend.current),
+            "folded": bool(self.model.folds),
+        }
+
     def set_plan(self, plan: FusionPlan) -> None:
         self._set_plan(plan)
         self.plan_changed.emit()
 
     def _set_plan(self, plan: FusionPlan) -> None:
         self.plan = plan
+        self._region = None
         self.region_of_box = self.model.region_index(plan)
         self.left_alone: dict[str, LeftAlone] = {a.node: a for a in plan.left_alone}
 
+    def set_shape(self, model: GraphModel, placement: Placement) -> None:
+        """Show the graph by another model of it; the selection stays as far as it can."""
+        names = self.selected_nodes()
+        self.model, self.placement = model, placement
+        self.region_of_box = model.region_index(self.plan)
+        self.selection, self._region = (), None
+        self.shape_changed.emit()
+        self.select_names(names)
+
     def select(self, boxes: "list[int] | tuple[int, ...]") -> None:
-        chosen = tuple(dict.fromkeys(boxes))
-        if chosen != self.selection:
-            self.selection = chosen
-            self.selection_changed.emit()
+        self._select(tuple(dict.fromkeys(boxes)), None)
+
+    def select_names(self, names: "list[str] | tuple[str, ...]") -> None:
+        self.select([self.model.index[n] for n in names if n in self.model.index])
 
     def select_region(self, region: Region) -> None:
-        self.select([self.model.index[n] for n in region.nodes])
+        self._select(tuple(dict.fromkeys(self.model.index[n] for n in region.nodes)), region)
+
+    def _select(self, boxes: tuple[int, ...], region: Region | None) -> None:
+        if boxes == self.selection and region == self._region:
+            return
+        if self.selection:
+            self._past = [*self._past[1 - MOST_BACK :], tuple(self.selected_nodes())]
+            self._future.clear()
+        self.selection, self._region = boxes, region
+        self.selection_changed.emit()
+
+    def back(self) -> None:
+        """Select what was selected before."""
+        self._step(self._past, self._future)
+
+    def forward(self) -> None:
+        self._step(self._future, self._past)
+
+    def _step(self, come_from: list[tuple[str, ...]], go_to: list[tuple[str, ...]]) -> None:
+        here = tuple(self.selected_nodes())
+        while come_from:
+            names = come_from.pop()
+            if names and names != here:
+                go_to.append(here)
+                boxes = tuple(dict.fromkeys(self.model.index[n] for n in names if n in self.model.index))
+                self.selection, self._region = boxes, None
+                self.selection_changed.emit()
+                return
+
+    @property
+    def can_go_back(self) -> bool:
+        return bool(self._past)
+
+    @property
+    def can_go_forward(self) -> bool:
+        return bool(self._future)
+
+    def neighbours(self, downwards: bool) -> list[int]:
+        """Boxes that read what the selection makes, or that make what it reads."""
+        chosen = set(self.selection)
+        found = [b if downwards else a for a, b in self.model.edges if (a if downwards else b) in chosen]
+        return [i for i in dict.fromkeys(found) if i not in chosen]
 
     def selected_nodes(self) -> list[str]:
-        """Operators of the selection, in graph order."""
-        return [self.model.boxes[i].name for i in sorted(self.selection) if self.model.boxes[i].node is not None]
+        """Operators of the selection, in graph order; of folded repeats all of them."""
+        if self._region is not None:
+            return list(self._region.nodes)
+        boxes = [self.model.boxes[i] for i in sorted(self.selection)]
+        return [name for b in boxes for name in ((b.name,) if b.node is not None else b.members)]
 
     def selected_region(self) -> Region | None:
-        """The one region that all selected operators lie in."""
+        """The one region that was chosen, or that all selected operators lie in."""
+        if self._region is not None:
+            return self._region
         found = {self.region_of_box[i] for i in self.selection}
         at = found.pop() if len(found) == 1 else -1
         return self.plan.regions[at] if at >= 0 else None
@@ -95,8 +183,14 @@ class Document(QObject):
         self.estimates = estimates
         self.estimates_changed.emit()
 
-    def start_run(self, replayed: bool) -> None:
+    def start_run(self, replayed: bool, only: Collection[str] = ()) -> None:
+        """The run so far becomes the baseline, if it has figures; a run of `only` some workloads keeps the others'."""
+        before = self.run
+        if any(w.best for w in before.workloads.values()):
+            self.baseline = before
         self.run = Run(replayed)
+        if only and before.replayed == replayed:
+            self.run.carry(before, only)
         self.run_changed.emit(Changes(started=True, progress=True, log=True))
 
     def apply(self, events: "list[Event]") -> None:

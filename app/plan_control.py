@@ -39,12 +39,15 @@ class PlanControl(QObject):
             "split": edits.split_offer(document) if document else NO_MODEL,
             "reset": edits.reset_offer(document) if document else NO_MODEL,
         }
-        running = self.window.tuning.running
+        running = document is not None and self.window.tuning.tuned is document
         for name, offer in offers.items():
             a[name].setEnabled(offer.possible and not running)
-            a[name].setToolTip(tip("A tuning job is running." if running and offer.possible else offer.reason))
+            reason = "A tuning job is running." if running and offer.possible else offer.reason
+            a[name].setToolTip(tip(reason))
+            a[name].setStatusTip("" if a[name].isEnabled() else reason)
         a["load_plan"].setEnabled(document is not None and not running)
-        edited = document is not None and document.undo.index() > 0
+        a["save_plan"].setEnabled(document is not None)
+        edited = document is not None and document.plan != document.automatic
         a.plan.setText("Plan: edited" if edited else "Plan: automatic")
 
     def _edit(self, change: Callable[[Document], None]) -> None:

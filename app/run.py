@@ -1,6 +1,7 @@
 """What a tuning run has told so far, as the panels read it. No Qt: it is fed events and answers what changed."""
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from core.measure.measurement import GpuState, Measurement
@@ -121,6 +122,16 @@ class Run:
 
     def of_region(self, region: str) -> WorkloadRun | None:
         return self.workloads.get(self.region_workload.get(region, ""))
+
+    def carry(self, before: "Run", without: Collection[str]) -> None:
+        """Keep the figures of an earlier run, but for the workloads that are measured anew."""
+        self.model, self.gpu, self.measured_here = before.model, before.gpu, before.measured_here
+        for key, known in before.workloads.items():
+            if known.best is not None and key not in without:
+                self.workloads[key] = replace(known, rows=[])
+                for row in (before.rows[i] for i in known.rows):
+                    at = self._row(key, row.name, row.family)
+                    self.rows[at] = row
 
     def apply(self, events: "list[Event]") -> Changes:
         changes = Changes()

@@ -48,6 +48,7 @@ def run(argv: Sequence[str]) -> int:
     from PySide6.QtWidgets import QApplication
 
     from app import theme
+    from app.settings import Settings
     from app.window import MainWindow
 
     app = QApplication.instance() or QApplication(["bolt-workbench"])
@@ -55,7 +56,8 @@ def run(argv: Sequence[str]) -> int:
     app.setApplicationName("Bolt Workbench")
     app.setOrganizationName("bolt-workbench")
     app.setDesktopFileName("bolt-workbench")
-    chosen = theme.theme(theme.system_theme())
+    wanted = Settings().theme
+    chosen = theme.theme(theme.system_theme() if wanted == "system" else wanted)
     theme.apply(app, chosen)
     window = MainWindow(chosen)
     window.show()

@@ -43,6 +43,10 @@ class Theme:
             a.blueF() + (b.blueF() - a.blueF()) * t,
         )
 
+    def heat(self, share: float) -> QColor:
+        """One hue, light to dark: a share of the longest time, 0 to 1, by its square root so that short ones differ."""
+        return self.blend("heat_low", "heat_high", max(0.0, share) ** 0.5)
+
     def speedup(self, ratio: float) -> QColor:
         """Diverging: blue faster than the vendor, grey equal, orange slower; saturates at 1.6x and 1/1.6."""
         from math import log

@@ -1,5 +1,6 @@
 """Tune, pause, cancel and replay: the run's actions, and what the window says of it."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,10 +9,13 @@ from PySide6.QtWidgets import QFileDialog
 
 from app import tuning
 from app.bridge import EventBridge
+from app.document import Document
 from app.exporting import gpu_title
 from app.format import seconds
 from core.errors import BoltError
 from core.tuner.events import Event
+from templates.gpu import known_gpu
+from templates.workload import Workload
 
 if TYPE_CHECKING:
     from app.window import MainWindow
@@ -24,6 +28,7 @@ class TuneControl(QObject):
         super().__init__(window)
         self.window = window
         self.here: str | None = None
+        self.tuned: Document | None = None  # the document that the running job is of
         self.bridge = EventBridge(self)
         self.job = tuning.Tuning(self.bridge, self)
         self.bridge.batch.connect(self._take)
@@ -35,6 +40,9 @@ class TuneControl(QObject):
         a["pause"].triggered.connect(self.job.pause)
         a["cancel"].triggered.connect(self.cancel)
         a["replay"].triggered.connect(self.choose_run)
+        a["replay_records"].triggered.connect(self.replay)
+        a["tune_selected"].triggered.connect(lambda: self.tune_selected(anew=False))
+        a["retune"].triggered.connect(lambda: self.tune_selected(anew=True))
         window.background.start("looking for a GPU", lambda job: _find_gpu(), self._gpu_found, self._no_gpu)
         self._count()
 
@@ -51,19 +59,32 @@ class TuneControl(QObject):
     def gpu_is_here(self) -> bool:
         return self.here is not None and self.gpu == self.here
 
+    def choose_gpu(self, name: str) -> None:
+        """Aim at a GPU, by short or driver's name; one that is not known leaves the choice as it is."""
+        known = known_gpu(name)
+        box = self.window.commands.gpu
+        found = [i for i in range(box.count()) if known_gpu(str(box.itemData(i))) == known or box.itemData(i) == name]
+        if found and not self.running:
+            box.setCurrentIndex(found[0])
+
     def enable(self) -> None:
         document, a = self.window.document, self.window.commands
         tunable = document is not None and bool(document.plan.workloads)
         a["tune"].setEnabled(tunable and not self.running)
         a["replay"].setEnabled(not self.running)
+        a["replay_records"].setEnabled(tunable and not self.running)
+        for name in ("tune_selected", "retune"):
+            a[name].setEnabled(document is not None and bool(self.selected_workloads()) and not self.running)
         a["pause"].setEnabled(self.running)
         a["pause"].setChecked(self.job.paused)
         a["pause"].setText("Resume" if self.job.paused else "Pause")
         a["cancel"].setEnabled(self.running)
-        for box in (a.gpu, a.batch, a.dtype):
-            box.setEnabled(not self.running)
-        if document is not None:
-            self.window.status.show_run(document.run, self.job.paused)
+        a.gpu.setEnabled(not self.running)
+        for box in (a.batch, a.dtype):
+            box.setEnabled(document is not None and document is not self.tuned)
+        shown = self.tuned or document
+        if shown is not None:
+            self.window.status.show_run(shown.run, self.job.paused)
 
     def tune(self) -> None:
         """Measure here; without that GPU, offer what was recorded on one."""
@@ -71,8 +92,31 @@ class TuneControl(QObject):
         if document is None or self.running:
             return
         if self.gpu_is_here:
-            self._start(tuning.live(document.plan), replayed=False)
+            self._start(tuning.live(document.plan, self.window.settings.budget_minutes), replayed=False)
+        else:
+            self._say_not_here()
+
+    def selected_workloads(self) -> list[Workload]:
+        """Of the selected nodes' regions, each once."""
+        document = self.window.document
+        if document is None:
+            return []
+        regions = {r.id: r for n in document.selected_nodes() if (r := document.plan.region_of(n)) is not None}
+        found = {r.workload.key: r.workload for r in regions.values() if r.workload is not None}
+        return list(found.values())
+
+    def tune_selected(self, anew: bool) -> None:
+        """Measure the selected regions alone, now; `anew` leaves aside what the records hold of them."""
+        workloads = self.selected_workloads()
+        if not workloads or self.running:
             return
+        if self.gpu_is_here:
+            budget = self.window.settings.budget_minutes
+            self._start(tuning.live(workloads, budget, anew), replayed=False, only=[w.key for w in workloads])
+        else:
+            self._say_not_here()
+
+    def _say_not_here(self) -> None:
         name = gpu_title(self.gpu)
         self.window.messages.show_text(
             "info",
@@ -86,7 +130,7 @@ class TuneControl(QObject):
         """Play the shipped run or the records of the chosen GPU for the open model."""
         document = self.window.document
         if document is not None and not self.running:
-            self._start(tuning.best_replay(document.plan, self.gpu), replayed=True)
+            self._start(tuning.best_replay(document.plan, self.gpu, self.window.settings.speed), replayed=True)
 
     def choose_run(self) -> None:
         from core.tuner.runfile import RUNS
@@ -100,16 +144,17 @@ class TuneControl(QObject):
         if self.window.document is None:
             self.window.messages.show_text("info", "Open the model of the run first, then replay it.")
         elif not self.running:
-            self._start(tuning.replay_file(path), replayed=True)
+            self._start(tuning.replay_file(path, self.window.settings.speed), replayed=True)
 
     def start(self, source: tuning.Source, replayed: bool) -> None:
         """Run another source: tests bring their own."""
         self._start(source, replayed)
 
-    def _start(self, source: tuning.Source, replayed: bool) -> None:
+    def _start(self, source: tuning.Source, replayed: bool, only: Collection[str] = ()) -> None:
         assert self.window.document is not None
         self.window.messages.hide()
-        self.window.document.start_run(replayed)
+        self.tuned = self.window.document
+        self.tuned.start_run(replayed, only)
         self.job.start(source)
 
     def cancel(self) -> None:
@@ -117,22 +162,18 @@ class TuneControl(QObject):
         self.window.status.job.setText("stopping; what was measured is kept")
 
     def _take(self, events: "list[Event]") -> None:
-        document = self.window.document
-        if document is None:
-            return
-        document.apply(events)
-        self.window.status.show_run(document.run, self.job.paused)
+        if self.tuned is not None:
+            self.tuned.apply(events)
+            self.window.status.show_run(self.tuned.run, self.job.paused)
 
     def _ended(self) -> None:
-        document = self.window.document
+        document, self.tuned = self.tuned, None
         if document is not None:
-            self._tell_result()
+            self._tell_result(document)
         self._count()
         self.window.job_ended()
 
-    def _tell_result(self) -> None:
-        document = self.window.document
-        assert document is not None
+    def _tell_result(self, document: Document) -> None:
         run = document.run
         self.window.status.show_run(run, False)
         if run.result is None or run.result.error:

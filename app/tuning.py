@@ -12,6 +12,7 @@ from app.bridge import EventBridge
 from core.errors import BoltError, RecordError
 from core.fusion.plan import FusionPlan
 from core.tuner.events import Event, JobFinished, JobStarted, Listener
+from templates.workload import Workload
 
 REPLAY_SPEED = 8.0
 FROM_RECORDS_SPEED = 1.0
@@ -125,14 +126,17 @@ class Tuning(QObject):
         self.bridge.stop()
 
 
-def live(plan: FusionPlan, budget_minutes: float | None = None) -> Source:
-    """Tune on this machine's GPU. Opening it raises DeviceError, ToolchainError or RecordError."""
+def live(work: "FusionPlan | list[Workload]", budget_minutes: float | None = None, anew: bool = False) -> Source:
+    """Tune on this machine's GPU; `anew` measures again what the records hold already.
+
+    Opening it raises DeviceError, ToolchainError or RecordError.
+    """
 
     def opened() -> AbstractContextManager[Job]:
         from core.tuner.job import Options
         from core.tuner.local import local_job
 
-        return local_job(plan, Options(budget_minutes))
+        return local_job(work, Options(budget_minutes, retune=anew))
 
     return opened
 
@@ -172,7 +176,7 @@ def replay_records(plan: FusionPlan, gpu: str, speed: float = FROM_RECORDS_SPEED
 def best_replay(plan: FusionPlan, gpu: str, speed: float | None = None) -> Source:
     """The shipped run of these very workloads if there is one, else the records. Opening it raises RecordError.
 
-    `speed` None is the usual pace, 0 as fast as it goes.
+    `speed` divides a run's own pauses (None: the usual pace, 0: none); records keep no pace and play at their own.
     """
 
     @contextmanager
@@ -184,7 +188,7 @@ def best_replay(plan: FusionPlan, gpu: str, speed: float | None = None) -> Sourc
                 with replay_file(path, REPLAY_SPEED if speed is None else speed)() as job:
                     yield job
                 return
-        with replay_records(plan, gpu, FROM_RECORDS_SPEED if speed is None else speed)() as job:
+        with replay_records(plan, gpu, 0.0 if speed == 0 else FROM_RECORDS_SPEED)() as job:
             yield job
 
     return opened

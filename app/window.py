@@ -1,32 +1,22 @@
 """The main window: puts the panels together and connects the actions; the controllers and panels do the work."""
 
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
-from PySide6.QtCore import QPoint, Qt, QTimer, QUrl
-from PySide6.QtGui import QAction, QCloseEvent, QDragEnterEvent, QDropEvent, QGuiApplication
-from PySide6.QtWidgets import (
-    QApplication,
-    QDockWidget,
-    QFileDialog,
-    QMainWindow,
-    QMenu,
-    QMessageBox,
-    QTabWidget,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtCore import QByteArray, QPoint, Qt, QTimer
+from PySide6.QtGui import QAction, QCloseEvent, QDragEnterEvent, QDropEvent
+from PySide6.QtWidgets import QDockWidget, QMainWindow, QMenu, QStackedWidget, QTabWidget, QVBoxLayout, QWidget
 
 from app import edits, theme
 from app.actions import Actions
-from app.background import Background, Job
+from app.background import Background
 from app.document import Document
+from app.documents import Documents, ask_to_drop, dropped
 from app.estimates import Estimates
 from app.export_control import ExportControl
 from app.exporting import Exporter
+from app.follow import Follower
 from app.graph.canvas import Canvas
-from app.loading import Opened, Request, load
 from app.messages import MessageBar
 from app.netron_control import NetronControl
 from app.panels.candidates import CandidatesPanel
@@ -36,15 +26,18 @@ from app.panels.log import LogPanel
 from app.panels.nodes import NodesPanel
 from app.panels.regions import RegionsPanel
 from app.plan_control import PlanControl
+from app.project_control import ProjectControl
 from app.run import Changes
+from app.settings import Settings
 from app.status import Status
 from app.theme import Theme
 from app.tune_control import TuneControl
-from core.errors import BoltError
+from app.view_control import ViewControl
+from app.welcome import Welcome
 from templates.types import DType
 
-WELCOME = "Drop an ONNX model here, press Ctrl+O,\nor choose File, Open sample."
 Area = Qt.DockWidgetArea
+LAYOUT_VERSION = 2
 
 
 class Panel(Protocol):
@@ -55,113 +48,132 @@ class Panel(Protocol):
 
 
 class MainWindow(QMainWindow):
-    """One open model. `exporter` replaces the core's exporter in tests."""
+    """`exporter` replaces the core's exporter in tests."""
 
     def __init__(self, chosen: Theme, exporter: Exporter | None = None) -> None:
         super().__init__()
         self.theme = chosen
-        self.document: Document | None = None
+        self.settings = Settings()
         self.background = Background(self)
-        self._opening: Job | None = None
         self._leaving = False
+        self._links = Follower()
         self.setWindowTitle("Bolt Workbench")
         self.setWindowIcon(theme.icon("logo", chosen, "accent"))
         room = self.screen().availableSize()
         self.resize(min(1440, room.width()), min(900, room.height()))
         self.setAcceptDrops(True)
+        self.setDockNestingEnabled(True)
         self.commands = Actions(self, chosen)
         self.status = Status(self)
         self.setStatusBar(self.status)
+        self.documents = Documents(self)
         self._build_panels()
+        self._build_actions()
         self.plans = PlanControl(self)
+        self.projects = ProjectControl(self)
         self.tuning = TuneControl(self)
         self.estimates = Estimates(self)
         self.netron = NetronControl(self)
         self.exports = ExportControl(self, exporter)
+        self.views = ViewControl(self)
         self._connect()
-        self._enable()
+        self._arranged = self.saveState(LAYOUT_VERSION)
+        self._restore_layout()
+        self._switched()
+        QTimer.singleShot(0, self.projects.offer_restore)
+
+    @property
+    def document(self) -> Document | None:
+        """The model that is shown."""
+        return self.documents.current
 
     # Putting together ----------------------------------------------------------------------------------------------
 
     def _build_panels(self) -> None:
         t = self.theme
         self.messages = MessageBar(t)
-        self.canvas = Canvas(t)
+        self.canvas, self.welcome = Canvas(t), Welcome(t)
+        self.pages = QStackedWidget()
+        self.pages.addWidget(self.welcome)
+        self.pages.addWidget(self.canvas)
         centre = QWidget()
         layout = QVBoxLayout(centre)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
+        layout.addWidget(self.documents.tabs)
         layout.addWidget(self.messages)
-        layout.addWidget(self.canvas, 1)
+        layout.addWidget(self.pages, 1)
         self.setCentralWidget(centre)
         self.regions, self.nodes, self.details = RegionsPanel(t), NodesPanel(t), DetailsPanel(t)
         self.candidates, self.charts, self.log = CandidatesPanel(t), ChartsPanel(t, self.background), LogPanel(t)
-        self.panels: tuple[Panel, ...] = (
-            self.regions,
-            self.nodes,
-            self.details,
-            self.candidates,
-            self.charts,
-            self.log,
-        )
-        left, bottom = QTabWidget(), QTabWidget()
-        for tabs, pages in (
-            (left, (("Regions", self.regions), ("Nodes", self.nodes))),
-            (bottom, (("Candidates", self.candidates), ("Charts", self.charts), ("Log", self.log))),
-        ):
-            tabs.setDocumentMode(True)
-            tabs.tabBar().setDrawBase(False)
-            for title, page in pages:
-                tabs.addTab(page, title)
-        self.bottom = bottom
+        left = (("Regions", self.regions), ("Nodes", self.nodes))
+        bottom = (("Candidates", self.candidates), ("Charts", self.charts), ("Log", self.log))
+        self.panels: tuple[Panel, ...] = (self.regions, self.nodes, self.details, *(page for _, page in bottom))
+        self.left, self.bottom = _tabs(left), _tabs(bottom)
         self.setCorner(Qt.Corner.BottomLeftCorner, Area.BottomDockWidgetArea)
         self.setCorner(Qt.Corner.BottomRightCorner, Area.BottomDockWidgetArea)
-        docks = [
-            self._dock("Model", left, Area.LeftDockWidgetArea),
+        self.docks = [
+            self._dock("Model", self.left, Area.LeftDockWidgetArea),
             self._dock("Details", self.details, Area.RightDockWidgetArea),
-            self._dock("Run", bottom, Area.BottomDockWidgetArea),
+            self._dock("Run", self.bottom, Area.BottomDockWidgetArea),
         ]
-        self.resizeDocks(docks[:2], [290, 310], Qt.Orientation.Horizontal)
-        self.resizeDocks(docks[2:], [250], Qt.Orientation.Vertical)
-        self.canvas.say(WELCOME)
+        self.resizeDocks(self.docks[:2], [290, 310], Qt.Orientation.Horizontal)
+        self.resizeDocks(self.docks[2:], [250], Qt.Orientation.Vertical)
 
     def _dock(self, title: str, widget: QWidget, area: Area) -> QDockWidget:
         dock = QDockWidget(title, self)
         dock.setObjectName(title)
         dock.setWidget(widget)
-        dock.setFeatures(QDockWidget.DockWidgetFeature.DockWidgetMovable)
+        dock.topLevelChanged.connect(lambda floating: dock.setTitleBarWidget(None if floating else QWidget(dock)))  # type: ignore[arg-type]
         dock.setTitleBarWidget(QWidget(dock))
         self.addDockWidget(area, dock)
         return dock
 
-    def _connect(self) -> None:
-        a = self.commands
+    def _build_actions(self) -> None:
         self.undo_action = QAction("Undo", self)
         self.redo_action = QAction("Redo", self)
         for action, name, keys in ((self.undo_action, "undo", "Ctrl+Z"), (self.redo_action, "redo", "Ctrl+Shift+Z")):
             action.setIcon(theme.icon(name, self.theme))
             action.setShortcut(keys)
             self.addAction(action)
-        a.build(self.undo_action, self.redo_action)
+        self.commands.build(self.undo_action, self.redo_action)
+        for dock in self.docks:
+            self.commands.panels_menu.addAction(dock.toggleViewAction())
+
+    def _connect(self) -> None:
+        a, documents = self.commands, self.documents
         self.undo_action.triggered.connect(self.undo)
         self.redo_action.triggered.connect(self.redo)
-        a["open"].triggered.connect(self.choose_model)
+        a["open"].triggered.connect(documents.choose)
+        a["close_tab"].triggered.connect(documents.close_current)
         a["quit"].triggered.connect(self.close)
-        a["find"].triggered.connect(self.canvas.finder.open_finder)
-        a["fit"].triggered.connect(self.canvas.view.fit_all)
-        a["zoom"].triggered.connect(self.zoom_to_selection)
-        a["copy"].triggered.connect(self.copy_names)
-        a["theme"].triggered.connect(lambda dark: self.set_theme(theme.theme("dark" if dark else "light")))
-        a["theme"].setChecked(self.theme.name == "dark")
         for sample in a.sample_actions:
-            sample.triggered.connect(partial(self._open_sample, sample.text()))
+            sample.triggered.connect(partial(self.open, sample.text()))
         a.batch.activated.connect(self._reopen)
         a.dtype.activated.connect(self._reopen)
+        a.recent_menu.aboutToShow.connect(self._fill_recent)
+        documents.switched.connect(self._switched)
+        self.welcome.open_wanted.connect(documents.choose)
+        self.welcome.chosen.connect(self.open)
         self.regions.chosen.connect(self.zoom_to_selection)
         self.nodes.chosen.connect(self.zoom_to_selection)
         self.canvas.view.menu_wanted.connect(self._context_menu)
         self.canvas.view.opened.connect(self.details.text.setFocus)
         self.candidates.row_chosen.connect(self._select_workload)
+
+    # Layout -------------------------------------------------------------------------------------------------------
+
+    def _restore_layout(self) -> None:
+        kept = self.settings.layout
+        if kept is not None:
+            self.restoreGeometry(kept[0])
+            self.restoreState(kept[1], LAYOUT_VERSION)
+
+    def reset_layout(self) -> None:
+        self.settings.forget_layout()
+        self.restoreState(QByteArray(self._arranged), LAYOUT_VERSION)
+        for dock in self.docks:
+            dock.show()
 
     # Opening ------------------------------------------------------------------------------------------------------
 
@@ -169,102 +181,108 @@ class MainWindow(QMainWindow):
         """Open once the window is on the screen."""
         QTimer.singleShot(0, lambda: self.open(source))
 
-    def choose_model(self) -> None:
-        chosen, _ = QFileDialog.getOpenFileName(self, "Open a model", "", "ONNX models (*.onnx);;All files (*)")
-        if chosen:
-            self.open(chosen)
+    def open(self, source: str, *_: object) -> None:
+        self.documents.open(source)
 
-    def open(self, source: str) -> None:
-        """Open a model (path or built-in name) in place of the one that is open."""
-        if self.tuning.running:
-            self.messages.show_text("warning", "A tuning job is running. Cancel it, then open another model.")
-            return
-        if not self._may_drop_edits():
-            return
-        self._load(Request(source, None, DType.F16))
+    @property
+    def aspect(self) -> float:
+        """Width over height of the room for the graph."""
+        size = self.pages.size()
+        return max(0.4, size.width() / max(1, size.height()))
 
-    def _open_sample(self, name: str) -> None:
-        self.open(name)
+    def remember(self, path: str) -> None:
+        self.settings.add_recent(path)
+
+    def _fill_recent(self) -> None:
+        menu = self.commands.recent_menu
+        menu.clear()
+        for path in self.settings.recent:
+            menu.addAction(path).triggered.connect(partial(self.open, path))
+        if menu.isEmpty():
+            menu.addAction("Nothing yet").setEnabled(False)
 
     def _reopen(self) -> None:
-        """The same model at another batch or type."""
-        if self.document is None:
-            return
-        if self.tuning.running or not self._may_drop_edits():
-            self._show_choices(self.document)
-            return
         a = self.commands
         batch = int(a.batch.currentText()) if a.batch.currentText().isdecimal() else None
-        self._load(Request(self.document.session.source, batch, DType(a.dtype.currentData())))
+        self.documents.reopen(batch, DType(a.dtype.currentData()))
 
-    def _load(self, request: Request) -> None:
-        if self._opening is not None:
-            self._opening.cancel()
-        name = Path(request.source).name
-        self.messages.hide()
+    def show_waiting(self, text: str) -> None:
+        """Say what is being opened, if nothing is shown yet."""
         if self.document is None:
-            self.canvas.say(f"Opening {name}")
-        self.status.show_busy(f"opening {name}")
-        size = self.canvas.size()
-        aspect = max(0.4, size.width() / max(1, size.height()))
-        self._opening = self.background.start(
-            f"opening {name}", lambda job: load(request, aspect, job.check), self._opened, self._open_failed
+            self.canvas.say(text)
+            self.pages.setCurrentWidget(self.canvas)
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if dropped(event.mimeData().urls()):
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        for path in dropped(event.mimeData().urls()):
+            event.acceptProposedAction()
+            self.open(path)
+
+    # What is shown --------------------------------------------------------------------------------------------------
+
+    def _switched(self) -> None:
+        """Another model is shown, or none."""
+        document = self.document
+        if document is None:
+            self._links.follow()
+            self.canvas.clear()
+            self.canvas.say("")
+            self.welcome.show_recent(self.settings.recent)
+            self.setWindowTitle("Bolt Workbench")
+        elif document is not self.canvas.view.document:
+            self._follow(document)
+            self.canvas.show_document(document)
+            self.setWindowTitle(f"{document.title} - Bolt Workbench")
+            self._take_view(document)
+        if document is None or document is not self.details.document:
+            for panel in self.panels:
+                panel.set_document(document)
+            self._tell_opened(document)
+        self.pages.setCurrentWidget(self.welcome if document is None else self.canvas)
+        self._show_choices(document)
+        self._enable()
+        self.estimates.refresh()
+
+    def _follow(self, document: Document) -> None:
+        self._links.follow(
+            (document.selection_changed, self._enable),
+            (document.plan_changed, self._plan_changed),
+            (document.run_changed, self._run_changed),
+            (document.shape_changed, self._shape_changed),
+            (document.undo.indexChanged, self._enable),
         )
 
-    def _opened(self, opened: Opened) -> None:
-        previous, self.document = self.document, Document(opened.session, self)
-        self._opening = None
-        self.status.show_busy("")
-        self.canvas.show_document(self.document, opened.placement)
-        for panel in self.panels:
-            panel.set_document(self.document)
-        if previous is not None:
-            previous.deleteLater()
-        self.document.selection_changed.connect(self._enable)
-        self.document.plan_changed.connect(self._plan_changed)
-        self.document.run_changed.connect(self._run_changed)
-        self.document.undo.indexChanged.connect(self._enable)
-        plan = self.document.plan
-        self.log.add(
-            "info", f"opened {self.document.title}: {len(self.document.graph.nodes)} nodes, {len(plan.regions)} regions"
-        )
+    def _take_view(self, document: Document) -> None:
+        """What the project says of the view, once."""
+        view, document.wanted_view = document.wanted_view, {}
+        document.select_names([str(n) for n in view.get("selection") or ()])
+        mode = self.canvas.legend.mode.findText(str(view.get("mode", "")))
+        if mode >= 0:
+            self.canvas.legend.mode.setCurrentIndex(mode)
+        place = view.get("place") or document.place
+        if isinstance(place, list | tuple) and len(place) == 3 and all(isinstance(v, int | float) for v in place):
+            self.canvas.view.go_to((float(place[0]), float(place[1]), float(place[2])))
+
+    def _tell_opened(self, document: Document | None) -> None:
+        if document is None:
+            return
+        plan = document.plan
+        self.log.add("info", f"{document.title}: {len(document.graph.nodes)} nodes, {len(plan.regions)} regions")
         if not plan.supported:
             first = next(r for r in plan.regions if not r.supported)
             self.messages.show_text(
                 "warning", f"The model can be looked at but not exported yet. {first.id}: {first.reason}."
             )
-        self.setWindowTitle(f"{self.document.title} - Bolt Workbench")
-        self._show_choices(self.document)
-        self._enable()
-        self.estimates.refresh()
 
-    def _open_failed(self, error: BoltError) -> None:
-        self._opening = None
-        self.status.show_busy("")
-        self.messages.show_error(error)
-        self.log.add("error", str(error))
-        if self.document is None:
-            self.canvas.say(WELCOME)
-        else:
-            self._show_choices(self.document)
-
-    def _show_choices(self, document: Document) -> None:
+    def _show_choices(self, document: Document | None) -> None:
         a = self.commands
-        batch = document.session.batch
-        a.batch.setCurrentText(str(batch) if batch is not None else a.batch.itemText(0))
-        a.dtype.setCurrentIndex(a.dtype.findData(str(document.session.dtype)))
-
-    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if _dropped(event.mimeData().urls()):
-            event.acceptProposedAction()
-
-    def dropEvent(self, event: QDropEvent) -> None:
-        path = _dropped(event.mimeData().urls())
-        if path:
-            event.acceptProposedAction()
-            self.open(path)
-
-    # What is open ---------------------------------------------------------------------------------------------------
+        if document is not None:
+            batch = document.session.batch
+            a.batch.setCurrentText(str(batch) if batch is not None else a.batch.itemText(0))
+            a.dtype.setCurrentIndex(a.dtype.findData(str(document.session.dtype)))
 
     def _plan_changed(self) -> None:
         self.canvas.refresh()
@@ -272,17 +290,19 @@ class MainWindow(QMainWindow):
         self._enable()
         self.estimates.refresh()
 
+    def _shape_changed(self) -> None:
+        if self.document is not None:
+            self.canvas.show_document(self.document)
+            self._enable()
+
     def _run_changed(self, changes: Changes) -> None:
         if changes.workloads or changes.started or changes.finished:
             self.canvas.refresh()
 
     def _enable(self) -> None:
         """What can be done now; what can't says why in its tooltip."""
-        document, a = self.document, self.commands
-        for name in ("save_plan", "load_plan", "netron", "find", "fit"):
-            a[name].setEnabled(document is not None)
-        for name in ("copy", "zoom"):
-            a[name].setEnabled(document is not None and bool(document.selection))
+        document = self.document
+        self.views.enable()
         self.plans.enable()
         self.tuning.enable()
         self.exports.enable()
@@ -305,10 +325,9 @@ class MainWindow(QMainWindow):
             return
         menu = QMenu(self)
         menu.setToolTipsVisible(True)
-        a = self.commands
-        menu.addActions([a["fuse"], a["split"], a["reset"]])
-        menu.addSeparator()
-        menu.addActions([a["zoom"], a["copy"]])
+        for group in ("fuse split reset", "tune_selected retune", "select_region zoom producers consumers copy"):
+            menu.addActions([self.commands[name] for name in group.split()])
+            menu.addSeparator()
         offer = edits.fuse_offer(self.document)
         if offer.offending in self.document.model.index:
             self.canvas.view.show_offending(self.document.model.index[offer.offending])
@@ -316,46 +335,24 @@ class MainWindow(QMainWindow):
         menu.popup(place)
 
     def zoom_to_selection(self) -> None:
-        if self.document is not None:
-            self.canvas.view.reveal(self.document.selection)
+        self.views.zoom_to_selection()
+
+    def set_theme(self, chosen: Theme) -> None:
+        self.views.set_theme(chosen)
 
     def _select_workload(self, key: str) -> None:
         regions = self.document.plan.workloads.get(key, []) if self.document else []
         if self.document is not None and regions:
             self.document.select_region(regions[0])
 
-    def copy_names(self) -> None:
-        if self.document is not None:
-            QGuiApplication.clipboard().setText("\n".join(self.document.selected_nodes()))
-
-    def set_theme(self, chosen: Theme) -> None:
-        self.theme = chosen
-        app = QApplication.instance()
-        assert isinstance(app, QApplication)
-        theme.apply(app, chosen)
-        self.commands.set_theme(chosen)
-        self.messages.set_theme(chosen)
-        self.canvas.set_theme(chosen)
-        for panel in self.panels:
-            panel.set_theme(chosen)
-
     # Leaving --------------------------------------------------------------------------------------------------------
 
-    def _may_drop_edits(self) -> bool:
-        """Whether an edited plan may go: it is saved first if the user says so."""
-        if self.document is None or not self.document.edited:
-            return True
-        buttons = QMessageBox.StandardButton
-        answer = QMessageBox.question(
-            self, "Edited plan", "The fusion plan has changes that are not saved.",
-            buttons.Save | buttons.Discard | buttons.Cancel,
-        )  # fmt: skip
-        if answer == buttons.Save:
-            return self.plans.save()
-        return answer == buttons.Discard
+    def may_drop_edits(self, document: Document) -> bool:
+        """Whether an edited plan may go; asks the user."""
+        return ask_to_drop(self, document)
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        if not self._leaving and not self._may_drop_edits():
+        if not self._leaving and not all(self.may_drop_edits(d) for d in self.documents.all):
             event.ignore()
             return
         self._leaving = True
@@ -364,6 +361,8 @@ class MainWindow(QMainWindow):
             self.status.show_busy("stopping the job, then closing")
             event.ignore()
             return
+        self.settings.keep_layout(self.saveGeometry(), self.saveState(LAYOUT_VERSION))
+        self.projects.close()
         self.tuning.close()
         self.background.close()
         self.netron.close()
@@ -376,6 +375,10 @@ class MainWindow(QMainWindow):
             self.close()
 
 
-def _dropped(urls: "list[QUrl]") -> str:
-    """The one local file among what is dropped, or ""."""
-    return urls[0].toLocalFile() if len(urls) == 1 and urls[0].isLocalFile() else ""
+def _tabs(pages: "tuple[tuple[str, QWidget], ...]") -> QTabWidget:
+    tabs = QTabWidget()
+    tabs.setDocumentMode(True)
+    tabs.tabBar().setDrawBase(False)
+    for title, page in pages:
+        tabs.addTab(page, title)
+    return tabs

@@ -5,9 +5,10 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolButton, QVBoxLayout, QWidget
 
 from app.document import Document
-from app.graph.item import STATE_TOKENS, Mode
+from app.format import micros
+from app.graph.item import STATE_TOKENS, Mode, longest_us
+from app.graph.minimap import Minimap
 from app.graph.model import FAMILIES
-from app.graph.placement import Placement
 from app.graph.view import GraphView
 from app.theme import Theme, icon
 
@@ -83,6 +84,15 @@ class Legend(QWidget):
             return [(t.hex(f"op.{f}"), f) for f in FAMILIES if f in present]
         if mode is Mode.STATE:
             return [(t.hex(token), state.value) for state, token in STATE_TOKENS.items()]
+        if mode is Mode.TIME:
+            longest = longest_us(document)
+            if not longest:
+                return [(t.hex("border"), "nothing measured yet: press Tune")]
+            shares = (0.02, 0.25, 1.0)
+            said = document.run.provenance
+            return [(t.heat(s).name(), micros(longest * s)) for s in shares] + [
+                (t.hex("border"), f"not measured ({said})")
+            ]
         steps = [(1.6, "1.6x and faster"), (1.2, "1.2x"), (1.0, "equal"), (0.8, "0.8x"), (0.6, "0.6x and slower")]
         return [(t.speedup(s).name(), text) for s, text in steps] + [(t.hex("border"), "not compared")]
 
@@ -130,6 +140,12 @@ class Finder(QWidget):
     def set_theme(self, theme: Theme) -> None:
         for button, name in ((self.previous, "previous"), (self.next, "next"), (self.shut, "close")):
             button.setIcon(icon(name, theme))
+
+    def set_document(self, document: Document | None) -> None:
+        self.document = document
+        self.hits, self.place = [], -1
+        if self.isVisible():
+            self._search(self.text.text())
 
     def open_finder(self) -> None:
         self.show()
@@ -188,13 +204,16 @@ class Canvas(QWidget):
         self.legend = Legend(theme, self)
         layout.addWidget(self.legend)
         layout.addWidget(self.view, 1)
+        self.minimap = Minimap(theme, self)
         self.finder = Finder(theme, self)
         self.note = QLabel("", self)
         self.note.setObjectName("note")
         self.note.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.note.setWordWrap(True)
         self.note.setTextFormat(Qt.TextFormat.PlainText)
-        self.legend.mode_changed.connect(self.view.set_mode)
+        self.legend.mode_changed.connect(self._mode_changed)
+        self.view.moved.connect(self.minimap.set_frame)
+        self.minimap.wanted.connect(self.view.centre_on)
         self.finder.found.connect(self.view.show_hits)
         self.finder.at.connect(self._go_to)
         self.finder.closed.connect(self.view.setFocus)
@@ -202,18 +221,22 @@ class Canvas(QWidget):
         self.legend.hide()
         self.say("")
 
-    def show_document(self, document: Document, placement: Placement) -> None:
+    def show_document(self, document: Document) -> None:
         self.say("")
-        self.view.show_document(document, placement)
+        self.view.show_document(document)
         self.legend.set_document(document)
         self.view.set_mode(self.legend.current)
-        self.finder.document = document
+        self.minimap.show_item(self.view.item)
+        self.minimap.set_frame(self.view.seen)
+        self.finder.set_document(document)
         self._arrange()
 
     def clear(self) -> None:
         self.view.clear()
         self.legend.set_document(None)
-        self.finder.document = None
+        self.minimap.show_item(None)
+        self.minimap.hide()
+        self.finder.set_document(None)
         self.finder.hide()
 
     def say(self, text: str) -> None:
@@ -226,12 +249,20 @@ class Canvas(QWidget):
         self.view.set_theme(theme)
         self.legend.set_theme(theme)
         self.finder.set_theme(theme)
+        self.minimap.set_theme(theme)
         self._arrange()
 
     def refresh(self) -> None:
         """The plan or the run changed."""
         if self.view.item is not None:
             self.view.item.refresh()
+            self.minimap.redraw()
+            if self.legend.current is Mode.TIME:
+                self.legend.rebuild()
+
+    def _mode_changed(self, mode: Mode) -> None:
+        self.view.set_mode(mode)
+        self.minimap.redraw()
 
     def _go_to(self, box: int) -> None:
         if self.view.document is not None:
@@ -245,4 +276,5 @@ class Canvas(QWidget):
     def _arrange(self) -> None:
         self.finder.adjustSize()
         self.finder.move(self.width() - self.finder.width() - 12, 46)
+        self.minimap.move(self.width() - self.minimap.width() - 12, self.height() - self.minimap.height() - 12)
         self.note.setGeometry(0, self.height() // 2 - 40, self.width(), 80)

@@ -4,13 +4,18 @@ from html import escape
 
 from app.document import Document
 from app.format import micros, ratio, workload_line
-from app.graph.model import region_title
+from app.graph.model import box_line, region_title
 from core.fusion.plan import Region
 
 
 def tooltip(document: Document, box: int) -> str:
     """Rich text for the hover: what it is, its region, why, and how fast."""
     shown = document.model.boxes[box]
+    if shown.members:
+        names = escape(box_line(shown.members))
+        return (
+            f"<b>{escape(shown.title)}</b><br>{escape(shown.detail)}: {names}<br>Unfold them with View, Fold repeats."
+        )
     if shown.node is None:
         return f"<b>{escape(shown.name)}</b><br>{escape(shown.detail)}"
     region = document.region_at(box)

@@ -27,8 +27,15 @@ class Mode(StrEnum):
 
     REGION = "Region kind"
     OPERATOR = "Operator"
+    TIME = "Time"
     SPEEDUP = "Speed-up over vendor"
     STATE = "Tuning state"
+
+
+def longest_us(document: Document) -> float:
+    """The longest measured time of a region of the plan; 0 if nothing was measured."""
+    runs = (document.run.workloads.get(key) for key in document.plan.workloads)
+    return max((run.best.us for run in runs if run is not None and run.best), default=0.0)
 
 
 STATE_TOKENS = {State.QUEUED: "faint", State.RUNNING: "accent", State.DONE: "good", State.FAILED: "bad"}
@@ -82,6 +89,7 @@ class GraphItem(QGraphicsItem):
         if self._drawn_plan is not self.document.plan:
             self._drawn_plan = self.document.plan
             self._hulls.clear()
+        self._longest = longest_us(self.document)
         self._box_colors = self._colors()
         self.update()
 
@@ -117,6 +125,8 @@ class GraphItem(QGraphicsItem):
         run = self.document.workload_run(region)
         if self.mode is Mode.STATE:
             return self.theme[STATE_TOKENS.get(run.state, "accent")] if run else self.theme["border"]
+        if self.mode is Mode.TIME:
+            return self.theme.heat(run.best.us / self._longest) if run and run.best else self.theme["border"]
         speedup = run.speedup if run else None
         return self.theme.speedup(speedup) if speedup else self.theme["border"]
 
@@ -142,6 +152,10 @@ class GraphItem(QGraphicsItem):
         else:
             self._paint_boxes(painter, shown, zoom)
         self._paint_marks(painter, zoom)
+
+    def paint_overview(self, painter: QPainter) -> None:
+        """All boxes as blocks of colour."""
+        self._paint_blocks(painter, np.arange(len(self._rects)))
 
     def _paint_blocks(self, painter: QPainter, shown: np.ndarray) -> None:
         by_color: dict[int, list[QRectF]] = {}
@@ -181,9 +195,14 @@ class GraphItem(QGraphicsItem):
         path = self._hulls.get(region)
         if path is None:
             names = self.document.plan.regions[region].nodes
-            boxes = [self.document.model.index[n] for n in names]
+            boxes = self._drawn(names)
             path = self._hulls[region] = hulls.outline(boxes, self._rects, self._edges_among(boxes))
         return path
+
+    def _drawn(self, names: tuple[str, ...]) -> list[int]:
+        """Boxes of operators, without those that are folded away."""
+        model = self.document.model
+        return [i for n in names if model.boxes[i := model.index[n]].node is not None]
 
     @cached_property
     def _after(self) -> dict[int, list[int]]:
@@ -209,7 +228,7 @@ class GraphItem(QGraphicsItem):
             text += f"  {ratio(run.speedup)}" + (
                 "" if self.document.run.measured_here else f" {self.document.run.provenance}"
             )
-        first = self._rects[self.document.model.index[region.nodes[0]]]
+        first = self._rects[self._drawn(region.nodes)[0]]
         painter.setFont(base_font(9))
         color = QColor(self.region_color(region_at))
         painter.setPen(color if self.mode is not Mode.OPERATOR else self.theme["muted"])
@@ -258,7 +277,10 @@ class GraphItem(QGraphicsItem):
         fill = QBrush(self.theme["node"])
         for i in shown.tolist():
             rect, color = self._rects[i], self._box_colors[i]
-            operator = self.document.model.boxes[i].node is not None
+            box = self.document.model.boxes[i]
+            operator = box.node is not None or bool(box.members)
+            if box.members and near:
+                self._paint_pile(painter, rect)
             painter.setPen(border)
             painter.setBrush(fill if operator else QBrush(self.theme["canvas"]))
             if not near:
@@ -275,6 +297,13 @@ class GraphItem(QGraphicsItem):
             self._paint_text(painter, shown)
         elif zoom >= READABLE:
             self._paint_titles(painter, shown)
+
+    def _paint_pile(self, painter: QPainter, rect: QRectF) -> None:
+        """Edges of boxes beneath: folded repeats look like a pile."""
+        painter.setPen(QPen(self.theme["node_border"], 1))
+        painter.setBrush(QBrush(self.theme["raised"]))
+        for shift in (6.0, 3.0):
+            painter.drawRoundedRect(rect.translated(shift, shift), 6, 6)
 
     def _paint_titles(self, painter: QPainter, shown: np.ndarray) -> None:
         font = base_font(22, bold=True)
@@ -298,7 +327,7 @@ class GraphItem(QGraphicsItem):
             metrics = QFontMetricsF(font)
             for i in shown.tolist():
                 rect = self._rects[i]
-                operator = boxes[i].node is not None
+                operator = boxes[i].node is not None or bool(boxes[i].members)
                 inner = rect.adjusted(14, 5, -8, -4) if operator else rect.adjusted(16, 5, -16, -4)
                 texts = self._texts.get(i)
                 if texts is None:

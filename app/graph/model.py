@@ -8,6 +8,7 @@ from app.format import one_line
 from app.graph.layout import Edge
 from core.fusion.plan import FusionPlan, Region
 from core.graph.ir import Graph, Node
+from core.graph.repeats import Repeat
 
 _FAMILIES = {
     "conv": {"Conv", "ConvTranspose", "ConvInteger"},
@@ -33,23 +34,27 @@ _FAMILIES = {
     "reduction": {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2", "ArgMax", "ArgMin"},
 }  # fmt: skip
 FAMILY_OF = {op: family for family, ops in _FAMILIES.items() for op in ops}
-FAMILIES = (*_FAMILIES, "io", "other")
+FAMILIES = (*_FAMILIES, "io", "other", "fold")
 
 
 @dataclass(frozen=True)
 class Box:
-    """One box of the canvas: an operator, or an input or output of the model (`node` is None)."""
+    """One box of the canvas: an operator, an input or output of the model, or folded repeats of a block.
+
+    Only an operator has a `node`; only folded repeats have `members`, the names of their operators.
+    """
 
     name: str
     title: str
     detail: str
     family: str
     node: Node | None = None
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class GraphModel:
-    """Boxes and edges of one graph. Operators come first, in graph order; then inputs, then outputs."""
+    """Boxes and edges of one graph. Operators (and folds) come first, in graph order; then inputs, then outputs."""
 
     graph: Graph
     boxes: tuple[Box, ...]
@@ -58,8 +63,14 @@ class GraphModel:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Operator name -> box."""
-        return {b.name: i for i, b in enumerate(self.boxes) if b.node is not None}
+        """Operator name -> the box it is, or is folded into."""
+        found = {b.name: i for i, b in enumerate(self.boxes) if b.node is not None}
+        return found | {name: i for i, b in enumerate(self.boxes) for name in b.members}
+
+    @cached_property
+    def folds(self) -> int:
+        """How many boxes stand for folded repeats."""
+        return sum(1 for b in self.boxes if b.members)
 
     @cached_property
     def widths(self) -> list[float]:
@@ -80,28 +91,42 @@ class GraphModel:
         found = []
         for box in self.boxes:
             tensors = (*box.node.inputs, *box.node.outputs) if box.node else ()
-            found.append(" ".join((box.name, box.title, box.detail, *tensors)).lower())
+            found.append(" ".join((box.name, box.title, box.detail, *tensors, *box.members)).lower())
         return found
 
 
-def graph_model(graph: Graph) -> GraphModel:
-    boxes = [Box(n.name, one_line(n.op), node_detail(graph, n), FAMILY_OF.get(n.op, "other"), n) for n in graph.nodes]
-    index = {n.name: i for i, n in enumerate(graph.nodes)}
+def graph_model(graph: Graph, folds: Sequence[Repeat] = ()) -> GraphModel:
+    """Every node a box; of each repeat in `folds` the first block only, and one box for the rest."""
+    boxes: list[Box] = []
+    box_of: dict[str, int] = {}
+    folded = {i: fold for fold in folds for i in fold.others()}
+    for i, node in enumerate(graph.nodes):
+        fold = folded.get(i)
+        if fold is None:
+            boxes.append(
+                Box(node.name, one_line(node.op), node_detail(graph, node), FAMILY_OF.get(node.op, "other"), node)
+            )
+        elif i == fold.others().start:
+            names = tuple(graph.nodes[j].name for j in fold.others())
+            detail = f"{fold.period} nodes each, folded"
+            boxes.append(Box(f"repeats of {node.name}", f"+{fold.count - 1} equal blocks", detail, "fold", None, names))
+        box_of[node.name] = len(boxes) - 1
     edges: dict[Edge, str] = {}
     for name in graph.inputs:
         boxes.append(Box(name, one_line(name), _type_text(graph, name), "io"))
         for reader in graph.consumers(name):
-            edges.setdefault((len(boxes) - 1, index[reader.name]), name)
+            edges.setdefault((len(boxes) - 1, box_of[reader.name]), name)
     for node in graph.nodes:
         for tensor in node.outputs:
             for reader in graph.consumers(tensor) if tensor else ():
-                edges.setdefault((index[node.name], index[reader.name]), tensor)
+                edges.setdefault((box_of[node.name], box_of[reader.name]), tensor)
     for name in graph.outputs:
         boxes.append(Box(name, one_line(name), _type_text(graph, name), "io"))
         maker = graph.producer(name)
         if maker is not None:
-            edges.setdefault((index[maker.name], len(boxes) - 1), name)
-    return GraphModel(graph, tuple(boxes), tuple(edges), tuple(edges.values()))
+            edges.setdefault((box_of[maker.name], len(boxes) - 1), name)
+    drawn = {e: t for e, t in edges.items() if e[0] != e[1]}
+    return GraphModel(graph, tuple(boxes), tuple(drawn), tuple(drawn.values()))
 
 
 def node_detail(graph: Graph, node: Node) -> str:

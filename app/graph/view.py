@@ -9,7 +9,6 @@ from PySide6.QtWidgets import QGraphicsScene, QGraphicsView, QRubberBand, QToolT
 from app.document import Document
 from app.graph.describe import tooltip
 from app.graph.item import GraphItem, Mode
-from app.graph.placement import Placement
 from app.theme import Theme
 
 LEAST, MOST = 0.01, 3.0
@@ -23,6 +22,7 @@ class GraphView(QGraphicsView):
     menu_wanted = Signal(QPoint)  # global position
     opened = Signal()  # double click or Enter: show the details
     zoomed = Signal(float)
+    moved = Signal(QRectF)  # the part of the scene that is in view now
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -46,9 +46,15 @@ class GraphView(QGraphicsView):
         self._space = False
         self._band = QRubberBand(QRubberBand.Shape.Rectangle, self.viewport())
         self._fitted = True
+        for bar in (self.horizontalScrollBar(), self.verticalScrollBar()):
+            bar.valueChanged.connect(self._tell_place)
+        self.zoomed.connect(self._tell_place)
         self.set_theme(theme)
 
-    def show_document(self, document: Document, placement: Placement) -> None:
+    def show_document(self, document: Document) -> None:
+        """Show a document at its placement."""
+        assert document.placement is not None
+        placement = document.placement
         self.clear()
         self.document = document
         self.item = GraphItem(document, placement, self.theme)
@@ -95,6 +101,32 @@ class GraphView(QGraphicsView):
     def fit_all(self) -> None:
         self.fit()
 
+    @property
+    def seen(self) -> QRectF:
+        """What is in view, in scene units."""
+        return self.mapToScene(self.viewport().rect()).boundingRect()
+
+    @property
+    def place(self) -> tuple[float, float, float] | None:
+        """Zoom and centre, to come back to; None while the whole graph is shown."""
+        centre = self.seen.center()
+        return None if self._fitted else (self.zoom, centre.x(), centre.y())
+
+    def go_to(self, place: tuple[float, float, float] | None) -> None:
+        if place is None:
+            self.fit()
+            return
+        self._set_zoom(place[0])
+        self.centerOn(place[1], place[2])
+        self._fitted = False
+
+    def centre_on(self, place: QPointF) -> None:
+        self.centerOn(place)
+        self._fitted = False
+
+    def _tell_place(self) -> None:
+        self.moved.emit(self.seen)
+
     def reveal(self, boxes: "tuple[int, ...] | list[int]") -> None:
         """Bring boxes into view at a readable size."""
         if self.item is None or not boxes:
@@ -102,8 +134,7 @@ class GraphView(QGraphicsView):
         area = QRectF()
         for i in boxes:
             area = area.united(self.item.rect_of(i))
-        visible = self.mapToScene(self.viewport().rect()).boundingRect()
-        if self.zoom < 0.5 or not visible.contains(area):
+        if self.zoom < 0.5 or not self.seen.contains(area):
             self.fit(area.adjusted(-260, -200, 260, 200))
 
     def _set_zoom(self, scale: float) -> None:
@@ -129,6 +160,7 @@ class GraphView(QGraphicsView):
         super().resizeEvent(event)
         if self._fitted:
             self.fit()
+        self._tell_place()
 
     # Gestures ---------------------------------------------------------------------------------------------------
 

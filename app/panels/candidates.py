@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.document import Document
+from app.follow import Follower
 from app.format import figures, micros, ratio, tip
 from app.run import Changes, Row, Run, State
 from app.theme import Theme, base_font, icon
@@ -263,6 +264,7 @@ class CandidatesPanel(QWidget):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._links = Follower()
         self.model = CandidateModel(theme, self)
         self.filter = QLineEdit(placeholderText="Filter by name, family, reason or region")
         self.filter.setClearButtonEnabled(True)
@@ -322,10 +324,14 @@ class CandidatesPanel(QWidget):
 
     def set_document(self, document: Document | None) -> None:
         self.model.document = document
-        if document is not None:
-            document.run_changed.connect(self._take)
-            document.plan_changed.connect(self._refilter)
-            document.selection_changed.connect(self._selection_changed)
+        if document is None:
+            self._links.follow()
+        else:
+            self._links.follow(
+                (document.run_changed, self._take),
+                (document.plan_changed, self._refilter),
+                (document.selection_changed, self._selection_changed),
+            )
         self._refilter()
 
     def set_theme(self, theme: Theme) -> None:

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QLabel, QSplitter, QVBoxLayout, QWidget
 from app.background import Background, Job
 from app.document import Document
 from app.estimates import Estimate
+from app.follow import Follower
 from app.format import micros, ratio
 from app.run import Changes, WorkloadRun
 from app.theme import Theme, base_font
@@ -28,6 +29,7 @@ class ChartsPanel(QWidget):
 
     def __init__(self, theme: Theme, background: Background, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._links = Follower()
         self.theme = theme
         self.background = background
         self._loading: Job | None = None
@@ -49,11 +51,15 @@ class ChartsPanel(QWidget):
 
     def set_document(self, document: Document | None) -> None:
         self.document = document
-        if document is not None:
-            document.run_changed.connect(self._take)
-            document.plan_changed.connect(self.refresh)
-            document.selection_changed.connect(self._selection_changed)
-            document.estimates_changed.connect(self.refresh)
+        if document is None:
+            self._links.follow()
+        else:
+            self._links.follow(
+                (document.run_changed, self._take),
+                (document.plan_changed, self.refresh),
+                (document.selection_changed, self._selection_changed),
+                (document.estimates_changed, self.refresh),
+            )
         self.refresh()
 
     def set_theme(self, theme: Theme) -> None:

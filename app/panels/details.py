@@ -6,6 +6,7 @@ from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
 from app import edits
 from app.document import Document
+from app.follow import Follower
 from app.format import micros, nbytes, rate, ratio, shape, spread, workload_line
 from app.graph.describe import reason
 from app.graph.model import box_line, region_title
@@ -27,6 +28,7 @@ class DetailsPanel(QWidget):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._links = Follower()
         self.document: Document | None = None
         self.theme = theme
         self.text = QTextBrowser()
@@ -40,11 +42,15 @@ class DetailsPanel(QWidget):
 
     def set_document(self, document: Document | None) -> None:
         self.document = document
-        if document is not None:
-            document.selection_changed.connect(self.refresh)
-            document.plan_changed.connect(self.refresh)
-            document.run_changed.connect(self._run_changed)
-            document.estimates_changed.connect(self.refresh)
+        if document is None:
+            self._links.follow()
+        else:
+            self._links.follow(
+                (document.selection_changed, self.refresh),
+                (document.plan_changed, self.refresh),
+                (document.run_changed, self._run_changed),
+                (document.estimates_changed, self.refresh),
+            )
         self.refresh()
 
     def set_theme(self, theme: Theme) -> None:
@@ -78,12 +84,14 @@ class DetailsPanel(QWidget):
             return summary_html(document)
         region = document.selected_region()
         nodes = [document.model.boxes[i] for i in document.selection]
-        if len(nodes) == 1 and nodes[0].node is None:
+        if len(nodes) == 1 and nodes[0].members and region is None:
+            return fold_html(document, nodes[0].title, nodes[0].members)
+        if len(nodes) == 1 and nodes[0].node is None and region is None:
             return f"<p class='title'>{escape(nodes[0].name)}</p><p class='muted'>{escape(nodes[0].detail)}</p>"
         if len(nodes) == 1 and nodes[0].node is not None and region is not None:
             return node_html(document.graph, nodes[0].node) + "<hr>" + region_html(document, region, nodes[0].name)
         if region is not None:
-            return region_html(document, region, nodes[0].name)
+            return region_html(document, region, nodes[0].name if nodes[0].name in region.nodes else region.nodes[0])
         return selection_html(document)
 
 
@@ -106,6 +114,17 @@ def summary_html(document: Document) -> str:
         f"<p class='muted'>{escape(document.session.source)}</p>",
     ]
     return "".join([*parts, "<p class='head'>MODEL</p>", table(rows), *_total(document, tuned), HOW])
+
+
+def fold_html(document: Document, title: str, members: tuple[str, ...]) -> str:
+    """Folded repeats: how many nodes and regions they hide."""
+    regions = {r.id for n in members if (r := document.plan.region_of(n)) is not None}
+    rows = [("Nodes", str(len(members))), ("Regions", str(len(regions)))]
+    return (
+        f"<p class='title'>{escape(title)}</p><p class='muted'>Equal to the block above them: the same operators, "
+        f"shapes and wiring. Unfold them with View, Fold repeats.</p>{table(rows)}"
+        f"<p class='muted'>{escape(box_line(members, MOST_NODES))}</p>"
+    )
 
 
 def _total(document: Document, tuned: "list[Region]") -> list[str]:

@@ -5,6 +5,7 @@ from html import escape
 from PySide6.QtWidgets import QPlainTextEdit, QVBoxLayout, QWidget
 
 from app.document import Document
+from app.follow import Follower
 from app.run import Changes
 from app.theme import Theme, base_font
 
@@ -15,6 +16,7 @@ TOKENS = {"info": "text", "warning": "warn", "error": "bad"}
 class LogPanel(QWidget):
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._links = Follower()
         self.theme = theme
         self.document: Document | None = None
         self._written = 0
@@ -30,8 +32,12 @@ class LogPanel(QWidget):
 
     def set_document(self, document: Document | None) -> None:
         self.document = document
-        if document is not None:
-            document.run_changed.connect(self._take)
+        if document is None:
+            self._links.follow()
+        else:
+            self._links.follow(
+                (document.run_changed, self._take),
+            )
         self._rewrite()
 
     def set_theme(self, theme: Theme) -> None:

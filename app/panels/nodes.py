@@ -6,6 +6,7 @@ from PySide6.QtCore import QAbstractTableModel, QItemSelectionModel, QModelIndex
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLineEdit, QTableView, QVBoxLayout, QWidget
 
 from app.document import Document
+from app.follow import Follower
 from app.format import one_line, tip
 from app.theme import Theme
 
@@ -32,7 +33,7 @@ class NodeModel(QAbstractTableModel):
         if self.document is None:
             self.shown = []
         else:
-            model = self.document.model
+            model = self.document.full
             hits = model.search(text) if text.strip() else range(len(model.boxes))
             self.shown = [i for i in hits if model.boxes[i].node is not None]
         self.endResetModel()
@@ -52,8 +53,8 @@ class NodeModel(QAbstractTableModel):
         if self.document is None or role not in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole):
             return None
         at = self.shown[index.row()]
-        box = self.document.model.boxes[at]
-        region = self.document.region_at(at)
+        box = self.document.full.boxes[at]
+        region = self.document.plan.region_of(box.name)
         text = (box.title, one_line(box.name), region.id if region else "", box.detail)[index.column()]
         return tip(text) if role == Qt.ItemDataRole.ToolTipRole else text
 
@@ -65,6 +66,7 @@ class NodesPanel(QWidget):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._links = Follower()
         self.filter = QLineEdit(placeholderText="Filter nodes")
         self.filter.setClearButtonEnabled(True)
         self.filter.setAccessibleName("Filter nodes")
@@ -96,9 +98,13 @@ class NodesPanel(QWidget):
 
     def set_document(self, document: Document | None) -> None:
         self.model.set_document(document)
-        if document is not None:
-            document.selection_changed.connect(self._sync)
-            document.plan_changed.connect(lambda: self.model.set_filter(self.filter.text()))
+        if document is None:
+            self._links.follow()
+        else:
+            self._links.follow(
+                (document.selection_changed, self._sync),
+                (document.plan_changed, lambda: self.model.set_filter(self.filter.text())),
+            )
 
     def set_theme(self, theme: Theme) -> None:
         self.table.viewport().update()
@@ -113,7 +119,9 @@ class NodesPanel(QWidget):
         if self._syncing or self.model.document is None:
             return
         self._syncing = True
-        self.model.document.select([self.model.shown[i.row()] for i in self.table.selectionModel().selectedRows()])
+        boxes = self.model.document.full.boxes
+        rows = self.table.selectionModel().selectedRows()
+        self.model.document.select_names([boxes[self.model.shown[i.row()]].name for i in rows])
         self._syncing = False
         self.chosen.emit()
 
@@ -121,11 +129,12 @@ class NodesPanel(QWidget):
         if self._syncing or self.model.document is None:
             return
         self._syncing = True
-        place = {box: row for row, box in enumerate(self.model.shown)}
+        document = self.model.document
+        place = {document.full.boxes[box].name: row for row, box in enumerate(self.model.shown)}
         selection = self.table.selectionModel()
         selection.clearSelection()
         flags = QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
-        rows = [place[i] for i in self.model.document.selection if i in place]
+        rows = [place[name] for name in document.selected_nodes() if name in place]
         for row in rows:
             selection.select(self.model.index(row, 0), flags)
         if rows:

@@ -27,6 +27,7 @@ from PySide6.QtWidgets import (
 
 from app.document import Document
 from app.estimates import Estimate
+from app.follow import Follower
 from app.format import micros, one_line, ratio, tip, workload_line
 from app.graph.model import box_line, region_title
 from app.run import Changes, State
@@ -227,6 +228,7 @@ class RegionsPanel(QWidget):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._links = Follower()
         self.filter = QLineEdit(placeholderText="Filter regions")
         self.filter.setClearButtonEnabled(True)
         self.filter.setAccessibleName("Filter regions")
@@ -254,11 +256,15 @@ class RegionsPanel(QWidget):
 
     def set_document(self, document: Document | None) -> None:
         self.model.set_document(document)
-        if document is not None:
-            document.plan_changed.connect(self._plan_changed)
-            document.run_changed.connect(self._run_changed)
-            document.selection_changed.connect(self._sync)
-            document.estimates_changed.connect(self.model.touched)
+        if document is None:
+            self._links.follow()
+        else:
+            self._links.follow(
+                (document.plan_changed, self._plan_changed),
+                (document.run_changed, self._run_changed),
+                (document.selection_changed, self._sync),
+                (document.estimates_changed, self.model.touched),
+            )
 
     def set_theme(self, theme: Theme) -> None:
         self.delegate.theme = theme

@@ -18,8 +18,8 @@ from PySide6.QtWidgets import QApplication
 
 from app import theme
 from app.document import Document
-from app.graph.model import graph_model
-from app.graph.placement import place
+from app.graph.layout import never
+from app.loading import Opened, shape
 from app.window import MainWindow
 from core.fusion.plan import FusionPlan, Kind, Region
 from core.graph.ir import Graph, Node, TensorType
@@ -161,8 +161,7 @@ def bench_graph(window: MainWindow, beat: Heartbeat, count: int) -> None:
     done: list[object] = []
 
     def lay_out() -> None:
-        model = graph_model(graph)
-        done.append(place(model.widths, model.edges, 1.5))
+        done.append(shape(graph, session.plan, False, 1.5, never))
 
     beat.reset()
     start = time.perf_counter()
@@ -174,9 +173,8 @@ def bench_graph(window: MainWindow, beat: Heartbeat, count: int) -> None:
     say("  longest stall", beat.longest * 1e3)
     beat.reset()
     start = time.perf_counter()
-    document = Document(session)
-    window.document = document
-    window.canvas.show_document(document, done[0])  # type: ignore[arg-type]
+    model, placement = done[0]  # type: ignore[misc]
+    window.documents.add(Document(session, None, Opened(session, model, placement)))
     view = window.canvas.view
     view.viewport().repaint()
     say(f"{count:,} nodes: shown and painted", (time.perf_counter() - start) * 1e3)

@@ -25,8 +25,9 @@ WAIT_MS = 20_000
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records and kernels of a test go to its own folder."""
+    """Records, kernels and settings of a test go to its own folder."""
     monkeypatch.setenv("BOLT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("BOLT_CONFIG", str(tmp_path / "config"))
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +62,7 @@ def document(small_session: Session, qapp: QApplication) -> Document:
 @pytest.fixture
 def make_window(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Callable[..., MainWindow]:
     """A shown window; `window.document` is set when a model was named. Edited plans never ask on close."""
-    monkeypatch.setattr(MainWindow, "_may_drop_edits", lambda self: True)
+    monkeypatch.setattr(MainWindow, "may_drop_edits", lambda self, document: True)
 
     def make(model: Path | str | None = None, exporter: Exporter | None = None) -> MainWindow:
         chosen = theme.theme("light")

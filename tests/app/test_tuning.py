@@ -135,16 +135,25 @@ def test_pause_and_resume_reach_the_job(window: MainWindow, qtbot: QtBot) -> Non
     qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
 
 
-def test_no_edit_and_no_other_model_while_tuning(window: MainWindow, qtbot: QtBot) -> None:
-    play(window, qtbot, hold_after=10)
-    assert window.document is not None
+def test_what_is_tuned_stays_and_others_open_beside_it(window: MainWindow, qtbot: QtBot) -> None:
+    job = play(window, qtbot, hold_after=10)
     kept = window.document
+    assert kept is not None
     kept.select_region(kept.plan.regions[0])
     assert not window.commands["split"].isEnabled()
     assert "running" in window.commands["split"].toolTip()
     window.open("mlp")
-    assert window.messages.level == "warning"
-    assert window.document is kept
+    qtbot.waitUntil(lambda: window.document is not kept, timeout=WAIT_MS)
+    assert window.document is not None
+    window.document.select_region(window.document.plan.regions[0])
+    assert "running" not in window.commands["split"].toolTip()
+    assert not window.commands["tune"].isEnabled()
+    window.documents.close_tab(0)
+    assert "being tuned" in window.messages.text.text()
+    job.released.set()
+    qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+    assert all(w.best for w in kept.run.workloads.values())
+    assert not window.document.run.workloads
 
 
 def test_closing_stops_the_job_first(window: MainWindow, qtbot: QtBot) -> None:
@@ -186,7 +195,7 @@ def test_without_the_gpu_tune_offers_a_replay(
     monkeypatch.setattr(window.tuning, "here", None)
     assert window.document is not None
     job = simulated.Job(list(simulated.events(window.document.plan)))
-    monkeypatch.setattr(tuning, "best_replay", lambda plan, gpu: lambda: nullcontext(job))
+    monkeypatch.setattr(tuning, "best_replay", lambda plan, gpu, speed: lambda: nullcontext(job))
     window.commands["tune"].trigger()
     assert not window.tuning.running
     assert "nothing can be measured here" in window.messages.text.text()
@@ -328,3 +337,19 @@ def test_live_tuning_without_a_driver_is_one_line(
     window.tuning.start(tuning.live(window.document.plan), replayed=False)
     qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
     assert "No NVIDIA driver" in window.messages.text.text()
+
+
+def test_a_run_of_one_region_keeps_the_figures_of_the_others(window: MainWindow, qtbot: QtBot) -> None:
+    play(window, qtbot)
+    document = window.document
+    assert document is not None
+    first, *others = list(document.plan.workloads)
+    before = {k: document.run.workloads[k].best for k in others}
+    rows = len(document.run.rows)
+    part = [e for e in simulated.events(document.plan, seed=9) if first in str(e)]
+    window.tuning._start(lambda: nullcontext(simulated.Job(part)), False, only=[first])
+    qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+    assert {k: document.run.workloads[k].best for k in others} == before
+    assert document.run.workloads[first].best is not None
+    assert len(document.run.rows) == rows
+    assert document.baseline is not None and document.baseline.workloads[first].best is not None

@@ -13,6 +13,7 @@ from app import theme
 from app.graph.describe import tooltip
 from app.graph.item import Mode
 from app.window import MainWindow
+from core.importer.samples import sample_names
 from tests.app import models
 from tests.app.conftest import WAIT_MS
 
@@ -40,7 +41,8 @@ def selected(window: MainWindow) -> set[str]:
 
 def test_an_empty_window_says_what_to_do(make_window: Callable[..., MainWindow]) -> None:
     window = make_window()
-    assert "Drop an ONNX model" in window.canvas.note.text()
+    assert window.pages.currentWidget() is window.welcome
+    assert window.welcome.samples.count() == len(sample_names())
     assert not window.commands["tune"].isEnabled()
     assert not window.commands["export"].isEnabled()
     assert "Open a model first" in window.commands["fuse"].toolTip()

@@ -1,0 +1,53 @@
+"""The few things a user may set."""
+
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDialog, QDialogButtonBox, QDoubleSpinBox, QFormLayout, QWidget
+
+from app.settings import THEMES, Settings
+
+SPEEDS = (1, 2, 4, 8, 16, 32, 100)
+
+
+class SettingsDialog(QDialog):
+    """Edits a Settings in place when accepted. `theme_name` is what was chosen."""
+
+    def __init__(self, settings: Settings, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Settings")
+        self.setMinimumWidth(420)
+        self.settings = settings
+        self.theme, self.speed = QComboBox(), QComboBox()
+        for name in THEMES:
+            self.theme.addItem(name.capitalize(), name)
+        self.theme.setCurrentIndex(THEMES.index(settings.theme))
+        for speed in SPEEDS:
+            self.speed.addItem(f"{speed}x", float(speed))
+        self.speed.setCurrentIndex(min(range(len(SPEEDS)), key=lambda i: abs(SPEEDS[i] - settings.speed)))
+        self.budget = QDoubleSpinBox()
+        self.budget.setRange(0, 24 * 60)
+        self.budget.setDecimals(0)
+        self.budget.setSuffix(" min")
+        self.budget.setSpecialValueText("no limit")
+        self.budget.setValue(settings.budget_minutes or 0)
+        self.autosave = QCheckBox("Keep edited plans, to restore them after a crash")
+        self.autosave.setChecked(settings.autosave)
+        form = QFormLayout(self)
+        form.setContentsMargins(20, 20, 20, 16)
+        form.setVerticalSpacing(12)
+        form.addRow("Theme", self.theme)
+        form.addRow("Replay at", self.speed)
+        form.addRow("A tuning job takes at most", self.budget)
+        form.addRow("", self.autosave)
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
+        buttons.accepted.connect(self.accept)
+        buttons.rejected.connect(self.reject)
+        form.addRow(buttons)
+
+    @property
+    def theme_name(self) -> str:
+        return str(self.theme.currentData())
+
+    def accept(self) -> None:
+        self.settings.speed = float(self.speed.currentData())
+        self.settings.budget_minutes = self.budget.value() or None
+        self.settings.autosave = self.autosave.isChecked()
+        super().accept()

@@ -1,0 +1,45 @@
+"""The sheet of all keys."""
+
+from html import escape
+
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QTextBrowser, QVBoxLayout, QWidget
+
+GRAPH_KEYS = (
+    ("Wheel, + and -", "zoom at the cursor"),
+    ("Space or middle button, drag", "pan"),
+    ("Click, Shift+click", "select, add to the selection"),
+    ("Drag", "select what the frame touches"),
+    ("Double click, Enter", "select the whole region, go to its details"),
+    ("Up, Down", "along an edge to the maker or the reader"),
+    ("F", "fit the whole graph"),
+    ("Esc", "clear the selection and the search"),
+)
+
+
+def sheet_html(actions: "list[QAction]") -> str:
+    lines = [(a.shortcut().toString(), a.text().replace("&", "").replace("…", "")) for a in actions]
+    keyed = [(k, t.partition("\t")[0]) for k, t in lines if k]
+    return f"<h3>Everywhere</h3>{_table(keyed)}<h3>In the graph</h3>{_table(GRAPH_KEYS)}"
+
+
+def _table(rows: "tuple[tuple[str, str], ...] | list[tuple[str, str]]") -> str:
+    cells = "".join(
+        f"<tr><td style='padding:2px 24px 2px 0'><b>{escape(k)}</b></td><td>{escape(t)}</td></tr>" for k, t in rows
+    )
+    return f"<table>{cells}</table>"
+
+
+class ShortcutSheet(QDialog):
+    def __init__(self, actions: "list[QAction]", parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Shortcuts")
+        self.resize(460, 620)
+        self.text = QTextBrowser()
+        self.text.setHtml(sheet_html(actions))
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
+        buttons.rejected.connect(self.reject)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(16, 16, 16, 12)
+        layout.addWidget(self.text)
+        layout.addWidget(buttons)

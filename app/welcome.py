@@ -1,0 +1,114 @@
+"""The page of a window without a model: open, try a sample, go on with what was open last."""
+
+from pathlib import Path
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QToolButton, QVBoxLayout, QWidget
+
+from app.theme import Theme, icon
+from core.importer.samples import sample_names
+
+ABOUT = {
+    "resnet18": "Residual network, 18 layers. A recorded H200 run at batch 32 comes with it.",
+    "resnet50": "Residual network of bottlenecks, 50 layers",
+    "vgg16": "Plain 3x3 convolutions, large classifier",
+    "repvgg-a0": "Re-parameterised VGG, one branch",
+    "repvgg-a0-aug": "RepVGG deepened with 1x1 convolutions",
+    "bert-base": "Transformer encoder, 12 layers",
+    "mlp": "Three small layers: the quickest look",
+    "dlrm": "Recommendation model: embeddings and MLPs",
+}
+WIDTH = 720
+
+
+class Welcome(QWidget):
+    """`open_wanted` asks for the file dialog, `chosen` carries a path or a sample's name."""
+
+    open_wanted = Signal()
+    chosen = Signal(str)
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("welcome")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.theme = theme
+        self.title = QLabel("Bolt Workbench")
+        self.title.setObjectName("welcomeTitle")
+        self.logo = QLabel()
+        line = QLabel("See what is fused and why, measure it against cuBLASLt and cuDNN, export it as a CUDA library.")
+        line.setObjectName("muted")
+        self.open = QPushButton("Open a model")
+        self.open.setDefault(True)
+        self.open.clicked.connect(self.open_wanted)
+        hint = QLabel("or drop an ONNX model or a project here.  Ctrl+K finds every command.")
+        hint.setObjectName("muted")
+        head = QHBoxLayout()
+        head.setSpacing(14)
+        head.addWidget(self.logo)
+        texts = QVBoxLayout()
+        texts.setSpacing(4)
+        texts.addWidget(self.title)
+        texts.addWidget(line)
+        head.addLayout(texts, 1)
+        act = QHBoxLayout()
+        act.setSpacing(12)
+        act.addWidget(self.open)
+        act.addWidget(hint)
+        act.addStretch(1)
+        self.samples, self.recent = QGridLayout(), QVBoxLayout()
+        self.samples.setSpacing(8)
+        self.recent.setSpacing(2)
+        self.recent_head = _head("RECENT")
+        page = QWidget()
+        page.setMaximumWidth(WIDTH)
+        body = QVBoxLayout(page)
+        body.setSpacing(14)
+        body.addLayout(head)
+        body.addLayout(act)
+        body.addSpacing(8)
+        body.addWidget(_head("SAMPLES"))
+        body.addLayout(self.samples)
+        body.addSpacing(8)
+        body.addWidget(self.recent_head)
+        body.addLayout(self.recent)
+        outer = QHBoxLayout(self)
+        outer.addStretch(1)
+        outer.addWidget(page, 8)
+        outer.addStretch(1)
+        self._fill_samples()
+        self.show_recent([])
+        self.set_theme(theme)
+
+    def set_theme(self, theme: Theme) -> None:
+        self.theme = theme
+        self.logo.setPixmap(icon("logo", theme, "accent").pixmap(QSize(44, 44)))
+
+    def _fill_samples(self) -> None:
+        for i, name in enumerate(sample_names()):
+            button = QToolButton()
+            button.setObjectName("card")
+            button.setText(f"{name}\n{ABOUT.get(name, '')}")
+            button.setAccessibleName(f"Open the sample {name}")
+            button.setSizePolicy(button.sizePolicy().Policy.Expanding, button.sizePolicy().Policy.Fixed)
+            button.clicked.connect(lambda _=False, name=name: self.chosen.emit(name))
+            self.samples.addWidget(button, i // 2, i % 2)
+
+    def show_recent(self, paths: list[str]) -> None:
+        while item := self.recent.takeAt(0):
+            if widget := item.widget():
+                widget.hide()
+                widget.deleteLater()
+        self.recent_head.setVisible(bool(paths))
+        for path in paths:
+            button = QToolButton()
+            button.setObjectName("link")
+            button.setText(f"{Path(path).name}    {Path(path).parent}")
+            button.setToolTip(path)
+            button.clicked.connect(lambda _=False, path=path: self.chosen.emit(path))
+            self.recent.addWidget(button)
+
+
+def _head(text: str) -> QLabel:
+    label = QLabel(text)
+    label.setObjectName("head")
+    return label
