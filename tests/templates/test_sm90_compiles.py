@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from core.build.artifact import BuiltKernel
+from core.build.builder import Builder
 from core.build.nvcc import base_command, parse_ptxas, run
 from core.build.toolchain import find_toolchain
 from core.measure.args import args_of
@@ -80,6 +82,16 @@ def test_gemm_and_persistent_conv_compile_as_the_rules_count_them(tmp_path):
     assert check(library, conv, IMAGE, Launch()) == 0
     wide = ConvWorkload(1, 300, 300, 8, 8, 3, 3, dilation=(1, 140), epilogue=RESIDUAL)
     assert families()["sm90_conv"].illegal(conv, wide, H200) and check(library, conv, wide, Launch()) == -1
+
+
+def test_stream_k_compiles_through_the_builder(tmp_path):
+    """Its flags are its own: with those of the other schedules CUTLASS's scheduler does not compile."""
+    product = GemmWorkload(1280, 768, 768, epilogue=BIAS_RELU)
+    gemm = next(k for k in families()["sm90_gemm"].kernels(product, H200) if k["schedule"] == "stream_k")
+    [(_, built)] = Builder(find_toolchain(), H200, tmp_path).build([gemm])
+    assert isinstance(built, BuiltKernel) and built.spill_bytes == 0, built
+    library = ctypes.CDLL(str(built.library))
+    assert check(library, gemm, product, Launch()) == 0
 
 
 def test_every_direct_instance_compiles_and_agrees_on_what_it_serves(tmp_path):
