@@ -261,21 +261,28 @@ struct Consumer {
   __device__ __forceinline__ void multiply(Accumulator& accumulator, int stage, int row, int tile) {
     constexpr uint64_t kStrides = uint64_t(kGroupOffset) << 32;  // no swizzle: layout type 0
     constexpr uint32_t kHalfOffset = (kHalfBytes / kUnit) << 16;
-    uint32_t weights = ((at.weights + tile * p.steps * kTileBytes) / kUnit) | kHalfOffset;
+    constexpr int kTurn = 2;  // products issued back to back
+    uint32_t const weights = ((at.weights + tile * p.steps * kTileBytes) / kUnit) | kHalfOffset;
     uint32_t const pixels = at.stage(p, stage) / kUnit + row * p.row_step * p.row_pitch;
     uint32_t const phase_units = p.phase_bytes / kUnit;
+    auto const add = [&](int step) {
+      uint32_t const filter = weights + step * (kTileBytes / kUnit), window = pixels + p.step[step];
+#pragma unroll
+      for (int phase = 0; phase < kPhases; ++phase) {
+        Config::multiply(accumulator[phase], kStrides | filter, kStrides | (window + phase * phase_units), step);
+      }
+    };
 #pragma unroll
     for (int phase = 0; phase < kPhases; ++phase) ptx::fence_registers(accumulator[phase]);
     ptx::wgmma_fence();
+    int step = 0;
 #pragma unroll 1
-    for (int step = 0; step < p.steps; ++step) {
-      uint32_t const window = pixels + p.step[step];
+    for (; step + kTurn <= p.steps; step += kTurn) {
 #pragma unroll
-      for (int phase = 0; phase < kPhases; ++phase) {
-        Config::multiply(accumulator[phase], kStrides | weights, kStrides | (window + phase * phase_units), step);
-      }
-      weights += kTileBytes / kUnit;
+      for (int i = 0; i < kTurn; ++i) add(step + i);
     }
+#pragma unroll 1
+    for (; step < p.steps; ++step) add(step);
     ptx::wgmma_commit();
     if (leader) {
       asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kBuffers - 1) : "memory");
