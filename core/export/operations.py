@@ -21,10 +21,19 @@ class Scalar(StrEnum):
 
 @dataclass(frozen=True)
 class Operand:
-    """Where a pointwise kernel reads: element sum(index[i] * strides[i]) + offset. A stride of 0 broadcasts."""
+    """Where a pointwise kernel reads: element sum(index[i] * strides[i]) + offset. A stride of 0 broadcasts.
+
+    With `widths` the operand is several inputs, one (rows, widths[i]) each, read as if Concat had joined them.
+    """
 
     strides: tuple[int, ...]
     offset: int = 0
+    widths: tuple[int, ...] = ()
+
+    @property
+    def inputs(self) -> int:
+        """How many of the step's inputs it reads."""
+        return len(self.widths) or 1
 
 
 @dataclass(frozen=True)
@@ -246,7 +255,8 @@ Operation = (
 def moves_only(operation: Operation) -> bool:
     """True for kernels that convert layout, type or padding and compute nothing: the cost of layout changes."""
     if isinstance(operation, Pointwise):
-        return not operation.body and len(operation.operands) == 1 and all(operation.operands[0].strides)
+        copied = operation.operands[0] if not operation.body and len(operation.operands) == 1 else None
+        return copied is not None and all(copied.strides) and not copied.widths
     return isinstance(operation, TiledTranspose | PackChannels)
 
 

@@ -1,6 +1,7 @@
 """The CUDA kernel of a pointwise operation: index arithmetic and the chain of instructions, all with constants."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 
 from core.export.c_text import c_float, c_int
@@ -34,7 +35,7 @@ def _fits(operation: Pointwise, width: int) -> bool:
         *outer, last = operand.strides
         if last not in (0, 1):
             return False
-        if last == 1 and any(s % width for s in (*outer, operand.offset)):
+        if last == 1 and any(s % width for s in (*outer, operand.offset, *operand.widths)):
             return False
     return True
 
@@ -50,7 +51,7 @@ def pointwise_source(operation: Pointwise, reads: Sequence[DType], writes: Seque
         "  bolt::op::wait_for_producers();",
         f"  if (thread >= {threads}u) return;",
         *_indices(operation, width),
-        *(_load(i, operand, width) for i, operand in enumerate(operation.operands)),
+        *_loads(operation, reads, width),
         *(f"  bolt::op::Vec<{C_TYPES[d]}, {width}> y{i};" for i, d in enumerate(writes)),
         "#pragma unroll",
         f"  for (int j = 0; j < {width}; ++j) {{",
@@ -79,12 +80,38 @@ def _indices(operation: Pointwise, width: int) -> list[str]:
     return [*lines, "  int const i0 = int(rest);"]
 
 
-def _load(i: int, operand: Operand, width: int) -> str:
+def _loads(operation: Pointwise, reads: Sequence[DType], width: int) -> list[str]:
+    """x0, x1, ...: what each operand reads."""
+    lines, first = [], 0
+    for i, operand in enumerate(operation.operands):
+        if operand.widths:
+            lines += _joined(i, first, operand.widths, C_TYPES[reads[first]], width)
+        else:
+            lines.append(_load(i, first, operand, width))
+        first += operand.inputs
+    return lines
+
+
+def _joined(i: int, first: int, widths: Sequence[int], c_type: str, width: int) -> list[str]:
+    """The part of a concatenation that holds the thread's place."""
+    total = sum(widths)
+    lines = [
+        f"  unsigned const column{i} = thread * {width}u % {total}u, row{i} = thread * {width}u / {total}u;",
+        f"  {c_type} const* from{i} = in{first} + size_t(row{i}) * {widths[0]} + column{i};",
+    ]
+    for part, start in list(enumerate(accumulate(widths)))[:-1]:
+        place = f"in{first + part + 1} + size_t(row{i}) * {widths[part + 1]} + (column{i} - {start}u)"
+        lines.append(f"  if (column{i} >= {start}u) from{i} = {place};")
+    load = f"bolt::op::load<{width}>(from{i})" if width > 1 else f"*from{i}"
+    return [*lines, f"  auto const x{i} = {load};"]
+
+
+def _load(i: int, first: int, operand: Operand, width: int) -> str:
     terms = [f"i{d} * {s}" if s != 1 else f"i{d}" for d, s in enumerate(operand.strides) if s]
     place = " + ".join([str(operand.offset)] * (operand.offset != 0) + terms) or "0"
     if operand.strides[-1] == 1 and width > 1:
-        return f"  auto const x{i} = bolt::op::load<{width}>(in{i} + ({place}));"
-    return f"  auto const x{i} = in{i}[{place}];"
+        return f"  auto const x{i} = bolt::op::load<{width}>(in{first} + ({place}));"
+    return f"  auto const x{i} = in{first}[{place}];"
 
 
 def _chain(operation: Pointwise, reads: Sequence[DType], writes: Sequence[DType]) -> list[str]:
@@ -96,7 +123,10 @@ def _chain(operation: Pointwise, reads: Sequence[DType], writes: Sequence[DType]
             lines.append(f"    y{j}.v[j] = bolt::op::convert<{C_TYPES[dtype]}>(x{result}{vector});")
         return lines
     lines = []
-    for i, (operand, dtype) in enumerate(zip(operation.operands, reads, strict=True)):
+    place = 0
+    for i, operand in enumerate(operation.operands):
+        dtype = reads[place]
+        place += operand.inputs
         element = f"x{i}.v[j]" if operand.strides[-1] == 1 and width > 1 else f"x{i}"
         lines.append(f"    {_value(i, dtype)} = {_loaded(element, dtype)};")
     first = len(operation.operands)

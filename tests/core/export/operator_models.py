@@ -26,6 +26,7 @@ def windows() -> ModelProto:
     inner = m.op("AveragePool", y, kernel_shape=[2, 2], pads=[1, 1, 0, 0])
     norm = m.op("LRN", y, size=5, alpha=0.1)
     both = m.op("Concat", pooled, mean, m.conv(pooled, 16, 9), axis=1)
+    joined = [m.op("Tanh", both), m.op("Tanh", m.op("Concat", mean, pooled, axis=1))]
     shuffled = m.op("Reshape", norm, m.const(np.array([2, 4, 4, 14, 14])))
     shuffled = m.op("Reshape", m.op("Transpose", shuffled, perm=[0, 2, 1, 3, 4]), m.const(np.array([2, 16, 14, 14])))
     wide = m.op("Pad", shuffled, m.const(np.array([0, 0, 1, 2, 0, 0, 0, 1])), mode="reflect")
@@ -36,7 +37,9 @@ def windows() -> ModelProto:
     deep = m.op("DepthToSpace", norm, blocksize=2)
     pools = [m.op(kind, norm) for kind in ("GlobalAveragePool", "GlobalMaxPool")]
     flat = m.op("Gemm", m.op("Flatten", pooled), m.weight(5, 16 * 49, scale=0.05), transB=1)
-    return m.build(inner, *parts, cut, deep, *pools, flat, m.conv(y, 16, 16, group=4), m.op("ArgMax", x, axis=1))
+    return m.build(
+        inner, *joined, *parts, cut, deep, *pools, flat, m.conv(y, 16, 16, group=4), m.op("ArgMax", x, axis=1)
+    )
 
 
 def rows() -> ModelProto:

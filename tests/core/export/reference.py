@@ -168,8 +168,14 @@ _TYPES = {ops.Scalar.FLOAT: np.float32, ops.Scalar.INT: np.int64, ops.Scalar.BOO
 
 def _pointwise(op: ops.Pointwise, reads):
     grid = np.indices(op.extents)
-    values = []
-    for operand, memory in zip(op.operands, reads, strict=True):
+    values, waiting = [], list(reads)
+    for operand in op.operands:
+        parts = [waiting.pop(0) for _ in range(operand.inputs)]
+        memory = parts[0]
+        if operand.widths:
+            memory = np.concatenate([p.reshape(-1, w) for p, w in zip(parts, operand.widths, strict=True)], 1).reshape(
+                -1
+            )
         place = operand.offset + sum(i * s for i, s in zip(grid, operand.strides, strict=True))
         assert place.min() >= 0
         value = memory[place]

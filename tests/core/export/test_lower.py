@@ -273,3 +273,26 @@ def test_the_models_that_hold_every_operator(name):
     inputs = exact_inputs([(p.type.shape, p.type.dtype) for p in lowered(model).inputs])
     check(model, tolerance=1e-4, inputs=inputs)
     check(model, DType.F16, tolerance=1e-2, inputs=inputs)
+
+
+def test_a_concatenation_is_joined_into_the_pointwise_kernel_that_reads_it():
+    m = Model()
+    x = m.conv(m.input(2, 3, 6, 6), 3, 8)
+    for channels, width in ((8, 4), (12, 6)):
+        y = m.op("Relu", m.op("Mul", x, m.weight(channels, 1, 1)))
+        x = m.op("Concat", x, m.conv(y, channels, width), axis=1)
+    y = m.op("Relu", m.op("Add", x, m.weight(18, 1, 1)))
+    program = check(m.build(m.conv(y, 18, 8, size=1), m.op("GlobalAveragePool", x)))
+    operations = [s.operation for s in program.steps if isinstance(s, OperatorStep)]
+    assert not any(isinstance(o, Concat) for o in operations)
+    joined = [o for o in operations if isinstance(o, Pointwise) and any(p.widths for p in o.operands)]
+    assert [len(o.results) for o in joined] == [2, 2], "each also writes the joined tensor for its other readers"
+
+
+def test_a_concatenation_that_is_read_before_stays_a_step():
+    m = Model()
+    x = m.conv(m.input(1, 3, 6, 6), 3, 8)
+    joined = m.op("Concat", x, m.op("Tanh", x), axis=1)
+    pooled = m.op("MaxPool", joined, kernel_shape=[2, 2])
+    program = check(m.build(pooled, m.op("Relu", joined)))
+    assert any(isinstance(getattr(s, "operation", None), Concat) for s in program.steps)

@@ -1,0 +1,75 @@
+"""Merges steps of a lowered program: a concatenation and the pointwise kernel that reads it become one kernel."""
+
+from dataclasses import replace
+from math import prod
+
+from core.export.operations import Concat, Operand, Pointwise
+from core.export.program import OperatorStep, Program, Step
+
+
+def merge_concats(program: Program) -> Program:
+    """The program with every concatenation that a pointwise kernel can read in parts joined into that kernel.
+
+    The kernel also writes the joined tensor where other steps read it; so it must be the first to read it.
+    """
+    steps: list[Step] = list(program.steps)
+    position = 0
+    while position < len(steps):
+        reader = _reader(steps, position, program)
+        if reader is None:
+            position += 1
+            continue
+        steps[reader] = _merged(steps, position, reader, program)
+        del steps[position]
+    return replace(program, steps=tuple(steps))
+
+
+def _reader(steps: list[Step], position: int, program: Program) -> int | None:
+    """The position of the pointwise step to merge the concatenation at `position` into."""
+    step = steps[position]
+    if not isinstance(step, OperatorStep) or not isinstance(step.operation, Concat):
+        return None
+    joined = step.outputs[0]
+    for i in range(position + 1, len(steps)):
+        if joined in steps[i].reads:
+            found = steps[i]
+            fits = isinstance(found, OperatorStep) and isinstance(found.operation, Pointwise)
+            return i if fits and _operand_of(found, joined) is not None else None
+    return None
+
+
+def _operand_of(step: Step, buffer: int) -> int | None:
+    """The operand of a pointwise step that reads the whole buffer in the order of the result, exactly once."""
+    assert isinstance(step, OperatorStep) and isinstance(step.operation, Pointwise)
+    operation, first, found = step.operation, 0, None
+    walk = tuple(prod(operation.extents[i + 1 :]) for i in range(len(operation.extents)))
+    for number, operand in enumerate(operation.operands):
+        if buffer in step.inputs[first : first + operand.inputs]:
+            whole = operand.strides == walk and operand.offset == 0 and not operand.widths
+            if found is not None or not whole:
+                return None
+            found = number
+        first += operand.inputs
+    return found
+
+
+def _merged(steps: list[Step], position: int, reader: int, program: Program) -> OperatorStep:
+    concat, into = steps[position], steps[reader]
+    assert isinstance(concat, OperatorStep) and isinstance(into, OperatorStep)
+    assert isinstance(concat.operation, Concat) and isinstance(into.operation, Pointwise)
+    joined = concat.outputs[0]
+    number = _operand_of(into, joined)
+    assert number is not None
+    operands = list(into.operation.operands)
+    operands[number] = Operand(operands[number].strides, 0, concat.operation.widths)
+    at = into.inputs.index(joined)
+    results, outputs = into.operation.results, into.outputs
+    kept = joined in {p.buffer for p in program.outputs}
+    if kept or any(joined in s.reads for i, s in enumerate(steps) if i != reader):
+        results, outputs = (*results, number), (*outputs, joined)
+    return OperatorStep(
+        (*concat.nodes, *into.nodes),
+        replace(into.operation, operands=tuple(operands), results=results),
+        (*into.inputs[:at], *concat.inputs, *into.inputs[at + 1 :]),
+        outputs,
+    )
