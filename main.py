@@ -8,12 +8,17 @@ import os
 import sys
 from pathlib import Path
 
+# One of them missing means that this interpreter is not the prepared one.
+PACKAGES = ("onnx", "onnxruntime", "numpy", "jinja2", "rich", "sqlite_utils")
+
 
 def main(argv: list[str]) -> int:
-    environment = Path(__file__).resolve().parent / ".venv" / "bin" / "python"
+    root = Path(__file__).resolve().parent / ".venv"
+    python = root / "bin" / "python"
     wants_packages = argv[:1] not in (["setup"], ["-h"], ["--help"])
-    if wants_packages and importlib.util.find_spec("onnx") is None and environment.exists():
-        os.execv(environment, [str(environment), __file__, *argv])  # `python3 main.py` after setup, from any shell
+    elsewhere = Path(sys.prefix) != root and python.exists()
+    if wants_packages and elsewhere and any(importlib.util.find_spec(name) is None for name in PACKAGES):
+        os.execv(python, [str(python), __file__, *argv])  # `python3 main.py` after setup, from any shell
     from core.cli import run
 
     return run(argv)

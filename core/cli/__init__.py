@@ -2,8 +2,8 @@
 
 import argparse
 import importlib
-import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +18,6 @@ VERBS = {
     "export": "tune what has no record yet, write the library and verify it where the GPU is here",
     "verify": "load an exported library, compare it with ONNX Runtime, print errors and latency",
     "bench": "measure a suite against its peers, or print the newest committed record of it",
-    "advise": "what-if table of the model-design advice",
     "records": "list, show, export, import, merge or prune the tuning records",
     "replay": "play a recorded tuning run, in the window or as text",
     "doctor": "GPU, compiler, libraries, memory: each found or not, and how to mend it",
@@ -61,15 +60,17 @@ def run(argv: Sequence[str]) -> int:
     if not argv or argv[0] not in VERBS:
         if argv and argv[0].startswith("-"):
             parser().parse_args(list(argv))  # --help, or an unknown option: exits
+        if len(argv) == 1 and not _names_model(argv[0]):
+            print(
+                f"main.py: {argv[0]!r} is no verb, no file and no built-in model; `main.py --help` lists the verbs",
+                file=sys.stderr,
+            )
+            return 2
         return _guarded(lambda: importlib.import_module("app.start").run(list(argv)))
     name = argv[0]
-    module = f"core.cli.{name}"
-    if importlib.util.find_spec(module) is None:
-        print(f"main.py: the verb {name} is not part of this version", file=sys.stderr)
-        return 2
 
     def work() -> int:
-        verb = importlib.import_module(module)
+        verb = importlib.import_module(f"core.cli.{name}")
         verb_parser = argparse.ArgumentParser(prog=f"main.py {name}", description=VERBS[name])
         verb_parser.add_argument("--json", action="store_true", help="print one JSON object on stdout, nothing else")
         verb_parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no log")
@@ -78,6 +79,12 @@ def run(argv: Sequence[str]) -> int:
         return verb.run(args, Reporter(args.json, args.quiet)) or 0
 
     return _guarded(work)
+
+
+def _names_model(text: str) -> bool:
+    from core.importer.samples import sample_names
+
+    return text in sample_names() or os.path.exists(text)
 
 
 def _guarded(work: Callable[[], int]) -> int:
@@ -99,4 +106,11 @@ def _guarded(work: Callable[[], int]) -> int:
         return 1
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output is gone, there is nobody to tell
+        return 1
+    except OSError as error:
+        where = f"{error.filename!r}: " if error.filename is not None else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        return 1
+    except MemoryError:
+        print("error: this machine's memory is full; close other programs or take a smaller batch", file=sys.stderr)
         return 1

@@ -21,7 +21,7 @@ from core.errors import BoltError, DeviceError, ToolchainError
 from core.paths import cache_dir
 
 SETUP = "run `python3 main.py setup`"
-VENDOR_SETUP = "run `uv sync --inexact --extra vendor` in the checkout (or pip install the package named)"
+VENDOR_SETUP = "`python3 main.py setup` installs it where a GPU is; it is the package"
 MEMORY_BYTES = 4 << 30  # one nvcc of an sm90 kernel
 LEAST_MEMORY_BYTES = 3 << 29  # one nvcc of an sm80 kernel
 LEAST_DISK_BYTES = 1 << 30
@@ -178,10 +178,10 @@ def _vendors() -> Iterator[Check]:
     ):  # fmt: skip
         path = packaged(library) or _system_library(library)
         value = str(path) if path else "not found: regions are not compared with it"
-        yield Check(name, path is not None, value, "" if path else f"{VENDOR_SETUP}: {package}", essential=False)
+        yield Check(name, path is not None, value, "" if path else f"{VENDOR_SETUP} {package}", essential=False)
     found = importlib.util.find_spec("cudnn") is not None
     value = "installed" if found else "not installed: convolutions are not compared with cuDNN"
-    remedy = "" if found else f"{VENDOR_SETUP}: nvidia-cudnn-frontend==1.18.0"
+    remedy = "" if found else f"{VENDOR_SETUP} nvidia-cudnn-frontend"
     yield Check("cuDNN frontend", found, value, remedy, essential=False)
 
 

@@ -26,11 +26,15 @@ QT_LIBRARIES = {
     "libdbus-1.so.3": "libdbus-1-3",
 }
 XCB_LIBRARIES = {
+    "libxcb.so.1": "libxcb1",
     "libxkbcommon-x11.so.0": "libxkbcommon-x11-0",
     "libxcb-cursor.so.0": "libxcb-cursor0",
     "libxcb-icccm.so.4": "libxcb-icccm4",
     "libxcb-keysyms.so.1": "libxcb-keysyms1",
     "libxcb-shape.so.0": "libxcb-shape0",
+    "libxcb-image.so.0": "libxcb-image0",
+    "libxcb-randr.so.0": "libxcb-randr0",
+    "libxcb-render-util.so.0": "libxcb-render-util0",
 }
 
 
@@ -49,7 +53,7 @@ def run(args: argparse.Namespace, out: Reporter) -> int:
         _system_packages(out)
     uv = _uv(out)
     extras = ["--extra", "toolchain"]
-    if shutil.which("nvidia-smi"):
+    if has_gpu():
         extras += ["--extra", "vendor"]
     out.log(f"installing the pinned packages into {ROOT / '.venv'}")
     # The system's certificates, so that a company's proxy works; the second name is what older uv versions read.
@@ -59,7 +63,10 @@ def run(args: argparse.Namespace, out: Reporter) -> int:
     if not args.rest:
         out.log("ready")
         return 0
-    return subprocess.call([str(venv_python()), str(ROOT / "main.py"), *args.rest])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # In place of this process, so that Ctrl-C reaches the verb and nobody else.
+    os.execv(venv_python(), [str(venv_python()), str(ROOT / "main.py"), *args.rest])
 
 
 def venv_python() -> Path:
@@ -67,17 +74,28 @@ def venv_python() -> Path:
     return ROOT / ".venv" / "bin" / "python"
 
 
+def has_gpu() -> bool:
+    """Whether NVIDIA's driver is here: its tool, or in a container perhaps only its library."""
+    return shutil.which("nvidia-smi") is not None or _loads("libcuda.so.1")
+
+
 def missing_system_packages() -> list[str]:
     """Debian packages whose library or program is not found here, in a stable order."""
     needed = ["g++"] if shutil.which("g++") is None else []
     for library, package in {**QT_LIBRARIES, **XCB_LIBRARIES}.items():
-        try:
-            ctypes.CDLL(library)
-        except OSError:
+        if not _loads(library):
             needed.append(package)
     if shutil.which("Xvfb") is None:
         needed += ["xvfb", "xauth"]
     return needed
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def _system_packages(out: Reporter) -> None:
@@ -89,7 +107,8 @@ def _system_packages(out: Reporter) -> None:
         out.log(f"not found on this system, install what your distribution calls them: {' '.join(needed)}")
     elif os.geteuid() != 0:
         out.log(
-            f"missing system packages (the compiler or the window may not start without them), paste:\n  sudo {line}"
+            "missing system packages (the compiler or the window may not start without them), paste:\n"
+            f"  sudo apt-get update && sudo {line}"
         )
     else:
         out.log(f"installing system packages: {' '.join(needed)}")

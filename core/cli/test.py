@@ -1,11 +1,13 @@
 """`test`: style, types and the test suite, as CI runs them. What follows the verb goes to pytest."""
 
 import argparse
+import importlib.util
 import os
 import subprocess
 import sys
 
 from core.cli import Reporter
+from core.errors import ToolchainError
 from core.paths import ROOT
 
 
@@ -14,6 +16,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, out: Reporter) -> int:
+    missing = [tool for tool in ("ruff", "mypy", "pytest") if importlib.util.find_spec(tool) is None]
+    if missing:
+        raise ToolchainError(f"{', '.join(missing)} not installed", "run `python3 main.py setup test`")
     environment = {**os.environ, "QT_QPA_PLATFORM": os.environ.get("QT_QPA_PLATFORM", "offscreen")}
     steps: list[tuple[str, list[str]]] = []
     if not args.rest:

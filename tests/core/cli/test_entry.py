@@ -1,0 +1,92 @@
+"""The entry point: which interpreter runs, what is told before set-up, and failures nobody foresaw."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import core.cli
+from app import start
+from core.cli import doctor, setup
+from core.cli import test as test_verb
+from core.paths import ROOT
+
+
+def test_help_lists_only_verbs_that_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        core.cli.run(["--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    for verb in core.cli.VERBS:
+        assert f"\n  {verb} " in text
+        assert (ROOT / "core" / "cli" / f"{verb}.py").is_file()
+
+
+def test_a_mistyped_verb_is_bad_usage_and_not_a_window(capsys: pytest.CaptureFixture[str]) -> None:
+    assert core.cli.run(["inspct"]) == 2
+    assert "'inspct' is no verb, no file and no built-in model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "a\nb"), "error: 'a\\nb': No such file or directory\n"),
+        (OSError(28, "No space left on device"), "error: No space left on device\n"),
+        (MemoryError(), "error: this machine's memory is full; close other programs or take a smaller batch\n"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line(
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(doctor, "run", fail)
+    assert core.cli.run(["doctor"]) == 1
+    assert capsys.readouterr().err == said
+
+
+def test_tests_before_setup_name_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(test_verb.importlib.util, "find_spec", lambda name: None)
+    assert core.cli.run(["test"]) == 1
+    assert capsys.readouterr().err == ("error: ruff, mypy, pytest not installed; run `python3 main.py setup test`\n")
+
+
+def test_setup_installs_what_the_window_asks_for() -> None:
+    asked = {**start.BASE_LIBRARIES, **start.XCB_LIBRARIES}
+    assert asked.items() <= {**setup.QT_LIBRARIES, **setup.XCB_LIBRARIES}.items()
+
+
+def _checkout(tmp_path: Path, environment: str) -> Path:
+    """A copy of main.py whose environment's interpreter is the script given, and whose core says which ran it."""
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "cli.py").write_text("def run(argv):\n    print('here', argv)\n    return 0\n")
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(environment)
+    python.chmod(0o755)
+    return Path(shutil.copy(ROOT / "main.py", tmp_path))
+
+
+def _bare(main: Path, *argv: str) -> str:
+    """main.py run by an interpreter that has no packages."""
+    return subprocess.run(
+        [sys.executable, "-I", "-S", str(main), *argv], check=True, capture_output=True, text=True, timeout=30
+    ).stdout
+
+
+def test_a_bare_interpreter_hands_over_to_the_environment(tmp_path: Path) -> None:
+    main = _checkout(tmp_path, '#!/bin/sh\necho environment "$@"\n')
+    assert _bare(main, "inspect", "mlp") == f"environment {main} inspect mlp\n"
+
+
+def test_an_environment_half_installed_does_not_hand_over_to_itself(tmp_path: Path) -> None:
+    main = _checkout(tmp_path, "")
+    text = main.read_text()
+    code = f"import sys; sys.prefix = {str(main.parent / '.venv')!r}; sys.path.insert(0, {str(tmp_path)!r})"
+    main.write_text(text.replace("import importlib.util\n", f"import importlib.util\n{code}\n", 1))
+    assert _bare(main, "inspect") == "here ['inspect']\n"
