@@ -55,7 +55,7 @@ SPECS = {
     "theme_dark": Spec("Dark theme", checkable=True),
     "reset_layout": Spec("Reset the layout", tip="Every panel back in its place"),
     "settings": Spec("Settings…", keys="Ctrl+,"),
-    "palette": Spec("Commands…", keys="Ctrl+K", tip="Every command by name"),
+    "palette": Spec("Commands…", "command", "Ctrl+K", "Every command by name"),
     "shortcuts": Spec("Shortcuts", keys="?"),
     "doctor": Spec(
         "Check this machine…", tip="GPU, driver, compiler, disk: what is found, and how to mend what is not"
@@ -164,12 +164,22 @@ class Actions:
         stretch = QWidget()
         stretch.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         bar.addWidget(stretch)
-        for name in ("back", "forward", "find", "fold", "fit", "theme"):
-            button = self._button(bar, name)
-            button.setToolButtonStyle(button.toolButtonStyle().ToolButtonIconOnly)
+        for name in ("palette", "theme"):
+            self._button(bar, name, small=True)
         return bar
 
-    def _button(self, bar: QToolBar, name: str, primary: bool = False) -> QToolButton:
+    def small_button(self, name: str) -> QToolButton:
+        """An action as its icon alone."""
+        button = QToolButton()
+        button.setDefaultAction(self[name])
+        button.setIconSize(QSize(16, 16))
+        button.setAccessibleName(self[name].text().replace("…", "").partition("\t")[0])
+        return button
+
+    def _button(self, bar: QToolBar, name: str, primary: bool = False, small: bool = False) -> QToolButton:
+        if small:
+            bar.addWidget(button := self.small_button(name))
+            return button
         button = QToolButton()
         button.setDefaultAction(self[name])
         button.setIconSize(QSize(18, 18))
@@ -182,7 +192,7 @@ class Actions:
 
     def _choices(self, bar: QToolBar) -> None:
         for label, box, tip, width in (
-            ("GPU", self.gpu, "The GPU to tune for", 170),
+            ("GPU", self.gpu, "The GPU to tune for", 150),
             ("batch", self.batch, "Batch size: the first dimension of the model's inputs", 100),
             ("type", self.dtype, "What the kernels compute in; sums are fp32", 70),
         ):

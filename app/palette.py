@@ -67,7 +67,8 @@ class Palette(QDialog):
         self.list.clear()
         self.shown = matching(self.entries, text)[:MOST]
         for entry in self.shown:
-            item = QListWidgetItem(f"{entry.text}    {entry.keys}" if entry.keys else entry.text)
+            aside = entry.reason or entry.keys
+            item = QListWidgetItem(f"{entry.text}      {aside}" if aside else entry.text)
             if entry.reason:
                 item.setForeground(QBrush(self.theme["faint"]))
                 item.setToolTip(entry.reason)

@@ -75,6 +75,9 @@ class TuneControl(QObject):
         a["replay_records"].setEnabled(tunable and not self.running)
         for name in ("tune_selected", "retune"):
             a[name].setEnabled(document is not None and bool(self.selected_workloads()) and not self.running)
+            a[name].setStatusTip("a job is running" if self.running else "select a tuned region first")
+        for name in ("tune", "replay_records"):
+            a[name].setStatusTip("a job is running" if self.running else "open a model first")
         a["pause"].setEnabled(self.running)
         a["pause"].setChecked(self.job.paused)
         a["pause"].setText("Resume" if self.job.paused else "Pause")

@@ -9,7 +9,7 @@ from app.theme import Theme, icon
 from core.importer.samples import sample_names
 
 ABOUT = {
-    "resnet18": "Residual network, 18 layers. A recorded H200 run at batch 32 comes with it.",
+    "resnet18": "Residual network; replay its H200 run at batch 32",
     "resnet50": "Residual network of bottlenecks, 50 layers",
     "vgg16": "Plain 3x3 convolutions, large classifier",
     "repvgg-a0": "Re-parameterised VGG, one branch",
@@ -71,6 +71,8 @@ class Welcome(QWidget):
         body.addSpacing(8)
         body.addWidget(self.recent_head)
         body.addLayout(self.recent)
+        body.addStretch(1)
+        body.insertStretch(0, 1)
         outer = QHBoxLayout(self)
         outer.addStretch(1)
         outer.addWidget(page, 8)
@@ -85,7 +87,7 @@ class Welcome(QWidget):
 
     def _fill_samples(self) -> None:
         for i, name in enumerate(sample_names()):
-            button = QToolButton()
+            button = QPushButton()
             button.setObjectName("card")
             button.setText(f"{name}\n{ABOUT.get(name, '')}")
             button.setAccessibleName(f"Open the sample {name}")

@@ -137,6 +137,8 @@ class MainWindow(QMainWindow):
             action.setShortcut(keys)
             self.addAction(action)
         self.commands.build(self.undo_action, self.redo_action)
+        for name in ("back", "forward", "fold", "fit", "find"):
+            self.canvas.legend.tools.addWidget(self.commands.small_button(name))
         for dock in self.docks:
             self.commands.panels_menu.addAction(dock.toggleViewAction())
 

@@ -39,6 +39,9 @@ class Legend(QWidget):
         layout.addSpacing(6)
         layout.addLayout(self.keys)
         layout.addStretch(1)
+        self.tools = QHBoxLayout()
+        self.tools.setSpacing(2)
+        layout.addLayout(self.tools)
         self.mode.currentIndexChanged.connect(self._changed)
 
     def set_document(self, document: Document | None) -> None:

@@ -108,8 +108,8 @@ def graph_model(graph: Graph, folds: Sequence[Repeat] = ()) -> GraphModel:
             )
         elif i == fold.others().start:
             names = tuple(graph.nodes[j].name for j in fold.others())
-            detail = f"{fold.period} nodes each, folded"
-            boxes.append(Box(f"repeats of {node.name}", f"+{fold.count - 1} equal blocks", detail, "fold", None, names))
+            detail = f"equal blocks of {fold.period} nodes"
+            boxes.append(Box(f"repeats of {node.name}", f"+{fold.count - 1} more", detail, "fold", None, names))
         box_of[node.name] = len(boxes) - 1
     edges: dict[Edge, str] = {}
     for name in graph.inputs:
