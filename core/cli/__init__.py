@@ -4,8 +4,10 @@ import argparse
 import importlib
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from core.errors import BoltError, Cancelled
@@ -76,9 +78,15 @@ def run(argv: Sequence[str]) -> int:
         verb_parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no log")
         verb.configure(verb_parser)
         args = verb_parser.parse_args(list(argv[1:]))
-        return verb.run(args, Reporter(args.json, args.quiet)) or 0
+        with _ended_in_order():
+            return verb.run(args, Reporter(args.json, args.quiet)) or 0
 
     return _guarded(work)
+
+
+def _last_word(text: str) -> None:
+    with suppress(OSError):  # the terminal may be what went away
+        print(text, file=sys.stderr)
 
 
 def _names_model(text: str) -> bool:
@@ -87,14 +95,32 @@ def _names_model(text: str) -> bool:
     return text in sample_names() or os.path.exists(text)
 
 
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM and a terminal that closes end a verb as Ctrl-C does: no compiler and no half-written folder is left."""
+
+    def interrupt(signum: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:  # under nohup a closed terminal is to be outlived
+                signal.signal(number, interrupt)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _guarded(work: Callable[[], int]) -> int:
     try:
         return work() or 0
     except KeyboardInterrupt:
-        print("stopped; what was finished is kept, the same command goes on from there", file=sys.stderr)
+        _last_word("stopped; what was finished is kept, the same command goes on from there")
         return 130
     except Cancelled as stop:
-        print(stop, file=sys.stderr)
+        _last_word(str(stop))
         return 130
     except BoltError as error:
         print(f"error: {error}", file=sys.stderr)

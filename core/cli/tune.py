@@ -2,9 +2,7 @@
 
 import argparse
 import contextlib
-import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -121,8 +119,8 @@ def _status(data: dict[str, Any]) -> int:
 
 
 def run_interruptibly(job: Job, listener: "Listener") -> "dict[str, WorkloadFinished]":
-    """Runs a job on a thread, so that Ctrl-C and SIGTERM end it in good order instead of in the middle of a step."""
-    with ThreadPoolExecutor(1, thread_name_prefix="job") as pool, _terminated_as_interrupt():
+    """Runs a job on a thread, so that Ctrl-C ends it in good order instead of in the middle of a step."""
+    with ThreadPoolExecutor(1, thread_name_prefix="job") as pool:
         future = pool.submit(job.run, listener)
         try:
             return future.result()
@@ -132,18 +130,6 @@ def run_interruptibly(job: Job, listener: "Listener") -> "dict[str, WorkloadFini
         finally:
             if not future.done():
                 job.cancel()
-
-
-@contextlib.contextmanager
-def _terminated_as_interrupt() -> Iterator[None]:
-    def interrupt(signum: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _positive_int(text: str) -> int:

@@ -1,6 +1,8 @@
 """The entry point: which interpreter runs, what is told before set-up, and failures nobody foresaw."""
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -90,3 +92,19 @@ def test_an_environment_half_installed_does_not_hand_over_to_itself(tmp_path: Pa
     code = f"import sys; sys.prefix = {str(main.parent / '.venv')!r}; sys.path.insert(0, {str(tmp_path)!r})"
     main.write_text(text.replace("import importlib.util\n", f"import importlib.util\n{code}\n", 1))
     assert _bare(main, "inspect") == "here ['inspect']\n"
+
+
+def test_a_closed_terminal_is_outlived_under_nohup_and_handlers_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang_up(*_: object) -> int:
+        os.kill(os.getpid(), signal.SIGHUP)
+        return 0
+
+    monkeypatch.setattr(doctor, "run", hang_up)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert core.cli.run(["doctor"]) == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert core.cli.run(["doctor"]) == 130
+    assert signal.getsignal(signal.SIGHUP) is before

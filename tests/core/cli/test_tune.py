@@ -125,7 +125,7 @@ def test_a_kept_run_can_be_replayed(bench, tmp_path, capsys):
     assert cli.run(["replay", str(tmp_path / "none")]) == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_keeps_what_was_measured_and_the_same_command_goes_on(bench, capsys, number):
     bench.delay_s = 0.02
     bench.on_screen = lambda: (
