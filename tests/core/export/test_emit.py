@@ -109,7 +109,8 @@ def test_the_python_caller_holds_the_names_as_literals(tmp_path):
 
 
 @pytest.mark.compiles
-def test_a_hostile_model_builds_and_tells_its_names(tmp_path):
+def test_a_hostile_model_builds_and_tells_its_names(tmp_path, tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("BOLT_CACHE", str(tmp_path_factory.mktemp("cache")))
     graph = load_graph(hostile_model().SerializeToString())
     found, gpu = plan(graph), resolve_gpu("a100")
     out = tmp_path / "out"
