@@ -39,15 +39,16 @@ class Iterators:
         return self._spills(tile, alignment, workload.dtype.itemsize)
 
     def _spills(self, tile: Tile, alignment: int, itemsize: int) -> str | None:
-        """Where ptxas spills hundreds of bytes a thread: found by compiling the whole space for sm_90a.
+        """Where ptxas spills, from 76 to hundreds of bytes a thread: found by compiling the whole space for sm_90a.
 
         The activation iterators keep n, p and q of every access, and the few-channel ones divide for each.
         """
         activations = tile.m * tile.k // tile.threads // alignment
         if self.name == "few" and tile.k * itemsize > 64:
             return f"few-channel iterators spill registers with K tiles of {tile.k}"
-        if self.name == "few" and tile.stages > 2 and tile.accumulators >= 64 and tile.accesses(alignment) >= 24:
-            return f"few-channel iterators spill registers with accesses of {alignment * itemsize} bytes"
+        packed = self.name in ("few", "fixed") and tile.stages > 2
+        if packed and tile.accumulators >= 64 and tile.accesses(alignment) >= 24:
+            return f"{self.name}-channel iterators spill registers with accesses of {alignment * itemsize} bytes"
         if tile.accumulators >= 128 and (activations >= 16 or (self.name == "fixed" and alignment == 4)):
             return f"{self.name} iterators beside {tile.accumulators} accumulators a thread spill registers"
         return None

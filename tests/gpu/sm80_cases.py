@@ -89,7 +89,7 @@ CONVS = [
     conv(
         "sm80_conv",
         (2, 64, 64, 4, 64, 7, 7),
-        "128x64x64_2x2_s3_i16_fixed",
+        "128x64x32_2x2_s6_i16_fixed",
         "64x64x32_2x2_s10_i16_fixed",
         "few",
         pad=(3, 3, 3, 3),

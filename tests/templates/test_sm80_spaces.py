@@ -297,3 +297,6 @@ def test_convolution_tiles_that_spill_are_left_out():
     fixed = [k for k in stems if k["iterator"] == "fixed"]
     assert fixed and not any(k.stem.startswith("128x128x32_2x2") for k in fixed)
     assert {k.int("tb_k") for k in stems if k["iterator"] == "few"} == {32}
+    # 76 bytes: 64 accumulators a thread beside 24 accesses of 8 bytes, each with its n, p and q.
+    assert not any(k.stem.startswith(("128x64x64_2x2", "64x128x64_2x2")) for k in fixed)
+    assert any(k.stem.startswith("64x64x64_2x1x2") for k in fixed)
