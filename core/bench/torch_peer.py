@@ -73,7 +73,8 @@ class TorchPeer:
 
 
 def _to_gpu(torch: Any, array: np.ndarray) -> Any:
-    tensor = torch.from_numpy(np.ascontiguousarray(array)).cuda()
+    # torch warns of memory it may not write to: constants may be views of one number or of the file's bytes.
+    tensor = torch.from_numpy(np.require(array, requirements=["C", "W"])).cuda()
     if tensor.is_floating_point():
         tensor = tensor.half()
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
