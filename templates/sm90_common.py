@@ -10,6 +10,9 @@ from templates.workload import ConvWorkload
 ARCH_FLAGS = ("-gencode=arch=compute_90a,code=sm_90a",)
 # Programmatic dependent launch compiled in, used or not at each launch.
 FLAGS = (*ARCH_FLAGS, "-DCUTLASS_ENABLE_GDC_FOR_SM90=1")
+# The im2col mode of a 4-D TMA tensor: corner offsets are signed bytes, filter offsets unsigned ones, and a step of at
+# most 8 elements (CUDA driver API, cuTensorMapEncodeIm2col; conv/collective/sm90_implicit_gemm_gmma_ss_*.hpp).
+IM2COL_CORNERS, IM2COL_OFFSET, IM2COL_STRIDE = range(-128, 128), 254, 8
 TMA_BYTES = 16  # a TMA stride is a multiple of 16 bytes (CUDA driver API, cuTensorMapEncodeTiled)
 PIPELINE_BYTES = 16  # a full and an empty mbarrier for each stage
 CONSUMER_REGISTERS = 240  # what setmaxnreg leaves a thread of two consumer warp groups
@@ -46,6 +49,23 @@ def conv_refusal(workload: ConvWorkload, gpu: GpuSpec) -> str | None:
     for letter, channels in (("C", workload.c), ("K", workload.k)):
         if channels % 8:
             return f"{letter} = {channels} is not a multiple of 8: TMA moves channels in 16-byte units"
+    return None
+
+
+def im2col_refusal(workload: ConvWorkload) -> str | None:
+    """Limits of the im2col descriptor. The far corner lies at `far padding - filter extent`."""
+    axes = (
+        ("vertically", workload.pad[0], workload.pad[2], workload.r, workload.dilation[0], workload.stride[0]),
+        ("horizontally", workload.pad[1], workload.pad[3], workload.s, workload.dilation[1], workload.stride[1]),
+    )
+    for name, near, far, taps, dilation, stride in axes:
+        reach = (taps - 1) * dilation
+        if -near not in IM2COL_CORNERS or far - reach not in IM2COL_CORNERS:
+            return f"padding {near}, {far} with a filter reaching {reach} {name} exceeds TMA's im2col corners"
+        if reach > IM2COL_OFFSET:
+            return f"a filter reaching {reach} pixels {name} exceeds TMA's im2col offsets of {IM2COL_OFFSET}"
+        if stride > IM2COL_STRIDE:
+            return f"stride {stride} {name} exceeds TMA's step of {IM2COL_STRIDE}"
     return None
 
 

@@ -5,15 +5,12 @@ from collections.abc import Iterator
 from templates.emit import render, wrap
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
-from templates.sm90_common import FLAGS, TMA_BYTES, chain_source, conv_refusal, memory_type
+from templates.sm90_common import FLAGS, TMA_BYTES, chain_source, conv_refusal, im2col_refusal, memory_type
 from templates.sm90_conv import rules, space
 from templates.types import DType
 from templates.workload import ConvWorkload, Workload
 
 MIN_STAGES = 2
-# The im2col mode of a 4-D TMA tensor: corner offsets are signed bytes, filter offsets unsigned ones, and a step of at
-# most 8 elements (CUDA driver API, cuTensorMapEncodeIm2col; conv/collective/sm90_implicit_gemm_gmma_ss_*.hpp).
-CORNERS, MAX_OFFSET, MAX_STRIDE = range(-128, 128), 254, 8
 
 
 class Sm90Conv:
@@ -32,7 +29,7 @@ class Sm90Conv:
             return refused
         if workload.epilogue.output not in (DType.F16, DType.BF16, DType.F32):
             return f"no kernel writes {workload.epilogue.output}"
-        return _im2col_reason(workload)
+        return im2col_refusal(workload)
 
     def kernels(self, workload: Workload, gpu: GpuSpec) -> Iterator[Kernel]:
         if not isinstance(workload, ConvWorkload):
@@ -92,20 +89,3 @@ class Sm90Conv:
 
     def compile_seconds(self, kernel: Kernel) -> tuple[float, float]:
         return 50.0, 14.0
-
-
-def _im2col_reason(workload: ConvWorkload) -> str | None:
-    """Limits of the im2col descriptor. The far corner lies at `far padding - filter extent`."""
-    axes = (
-        ("vertically", workload.pad[0], workload.pad[2], workload.r, workload.dilation[0], workload.stride[0]),
-        ("horizontally", workload.pad[1], workload.pad[3], workload.s, workload.dilation[1], workload.stride[1]),
-    )
-    for name, near, far, taps, dilation, stride in axes:
-        reach = (taps - 1) * dilation
-        if -near not in CORNERS or far - reach not in CORNERS:
-            return f"padding {near}, {far} with a filter reaching {reach} {name} exceeds TMA's im2col corners"
-        if reach > MAX_OFFSET:
-            return f"a filter reaching {reach} pixels {name} exceeds TMA's im2col offsets of {MAX_OFFSET}"
-        if stride > MAX_STRIDE:
-            return f"stride {stride} {name} exceeds TMA's step of {MAX_STRIDE}"
-    return None
