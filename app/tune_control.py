@@ -231,6 +231,6 @@ def _count_records() -> str:
 
     records = Records()
     try:
-        return f"records: {len(records.all()):,}"
+        return f"records: {records.count():,}"
     finally:
         records.close()

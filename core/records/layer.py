@@ -111,6 +111,11 @@ class Layer:
         with self._guard():
             return list(self._database.table(table).rows_where(" and ".join(tests) or None, values, order_by=order))
 
+    def count(self, table: str) -> int:
+        """Rows of the table."""
+        with self._guard():
+            return int(self._database.table(table).count)
+
     def delete(self, table: str, ids: Iterable[str]) -> None:
         with self._guard():
             for one in ids:

@@ -190,6 +190,10 @@ class Records:
         ]
         return sorted(found, key=lambda r: r.taken)
 
+    def count(self) -> int:
+        """How many `all` would return, without reading them."""
+        return sum(layer.count(t) for layer in (self._shipped, self._own) for t in ("measurements", "failures"))
+
     def failures(self, workload: str | None = None, gpu: Identity | str | None = None) -> list[Record]:
         """Failures of the user's own layer, oldest first."""
         where = {} if workload is None else {"workload": workload}

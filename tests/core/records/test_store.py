@@ -118,6 +118,8 @@ def test_shipped_records_lie_beneath_the_users_own(tmp_path):
     store.add(measured(CANDIDATES[1], 6.0), IDENTITY, CANDIDATES[1])
     assert not store.best(KEY, "NVIDIA H200").shipped
     assert [r.shipped for r in store.all(KEY)] == [True, False]
+    store.add(failed(CANDIDATES[2]), IDENTITY, CANDIDATES[2])
+    assert store.count() == len(store.all()) == 3
 
 
 def test_finals_only_leaves_screening_and_failures_out(tmp_path):
