@@ -114,7 +114,7 @@ def _call(operation: ops.Operation, function: str, reads: Sequence[str], writes:
         case _:
             arguments = [*given, out]
     types = {
-        ops.Pool: reads[:1], ops.Lrn: reads[:1], ops.ArgReduce: reads[:1], ops.Gather: reads[:2],
+        ops.ArgReduce: reads[:1], ops.Gather: reads[:2],
     }.get(type(operation), [reads[0], writes[0]])  # fmt: skip
     return f"bolt::op::{function}<{', '.join(['Shape', *types])}>({', '.join(arguments)}, stream, pdl)"
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from core.errors import ExportError
 from core.graph.ir import Graph
+from core.graph.ranges import runtime_failures
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -61,17 +62,12 @@ def load_inputs(path: Path, graph_inputs: Sequence[Mapping[str, Any]]) -> dict[s
 def reference_outputs(model: str, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """ONNX Runtime's outputs for a path or a built-in name. Raises ExportError when it can't run the model."""
     import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    failures = tuple(
-        getattr(state, name) for name in ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile",
-                                          "NotImplemented", "RuntimeException") if hasattr(state, name)
-    )  # fmt: skip
     try:
         session = _session(model, inputs, onnxruntime)
         wanted = {i.name for i in session.get_inputs()}
         results = session.run(None, {n: a for n, a in inputs.items() if n in wanted})
-    except failures as error:
+    except runtime_failures() as error:
         raise ExportError(
             f"ONNX Runtime can't run {model}: {error}", "verify against another file with --model"
         ) from error

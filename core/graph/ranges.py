@@ -35,9 +35,17 @@ def peaks(graph: Graph, feeds: Mapping[str, np.ndarray] | None = None, seed: int
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
         values = session.run(made, {i.name: given[i.name] for i in session.get_inputs()})
-    except (RuntimeError, ValueError) as error:
+    except runtime_failures() as error:
         raise ModelError(f"ONNX Runtime can't run {graph.name!r} to measure its range: {error}") from None
     return {t: float(np.abs(np.asarray(v, np.float64)).max()) for t, v in zip(made, values, strict=True)}
+
+
+def runtime_failures() -> tuple[type[Exception], ...]:
+    """What ONNX Runtime raises for a model it can't load or run: classes of its own, which share no base."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    own = [kind for kind in vars(state).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    return (RuntimeError, ValueError, *own)
 
 
 def beyond_half(measured: Mapping[str, float]) -> dict[str, float]:

@@ -6,8 +6,8 @@ namespace bolt {
 namespace op {
 
 // C: pixels, c, size and the floats alpha(), beta(), bias().
-template <class C, class T>
-__global__ void __launch_bounds__(256) lrn_kernel(T const* x, T* y) {
+template <class C, class T, class U>
+__global__ void __launch_bounds__(256) lrn_kernel(T const* x, U* y) {
   constexpr int kWidth = width<T>(C::c);
   constexpr int kBefore = (C::size - 1) / 2, kAfter = C::size / 2;
   constexpr unsigned kTotal = unsigned(C::pixels) * (C::c / kWidth);
@@ -22,22 +22,22 @@ __global__ void __launch_bounds__(256) lrn_kernel(T const* x, T* y) {
     int const channel = first - kBefore + j;
     window[j] = channel >= 0 && channel < C::c ? to_float(pixel[channel]) : 0.f;
   }
-  Vec<T, kWidth> out;
+  Vec<U, kWidth> out;
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) {
     float squares = 0.f;
 #pragma unroll
     for (int i = 0; i < C::size; ++i) squares += window[j + i] * window[j + i];
     float const base = C::bias() + C::alpha() / float(C::size) * squares;
-    out.v[j] = To<T>::from(window[j + kBefore] * powf(base, -C::beta()));
+    out.v[j] = To<U>::from(window[j + kBefore] * powf(base, -C::beta()));
   }
   store(y + size_t(thread) * kWidth, out);
 }
 
-template <class C, class T>
-int lrn(T const* x, T* y, cudaStream_t stream, bool pdl) {
+template <class C, class T, class U>
+int lrn(T const* x, U* y, cudaStream_t stream, bool pdl) {
   constexpr unsigned kTotal = unsigned(C::pixels) * (C::c / width<T>(C::c));
-  return launch(lrn_kernel<C, T>, ceil_div(kTotal, 256), 256, stream, pdl, x, y);
+  return launch(lrn_kernel<C, T, U>, ceil_div(kTotal, 256), 256, stream, pdl, x, y);
 }
 
 }  // namespace op

@@ -8,8 +8,8 @@ namespace op {
 enum class PoolKind { kMax, kAverage, kAveragePadded };
 
 // C: kind, n, h, w, c, p, q, r, s, stride_h, stride_w, dilation_h, dilation_w, top, left, bottom, right.
-template <class C, class T>
-__global__ void __launch_bounds__(256) pool_kernel(T const* x, T* y) {
+template <class C, class T, class U>
+__global__ void __launch_bounds__(256) pool_kernel(T const* x, U* y) {
   constexpr int kWidth = width<T>(C::c);
   constexpr unsigned kTotal = unsigned(C::n) * C::p * C::q * (C::c / kWidth);
   unsigned const thread = blockIdx.x * 256u + threadIdx.x;
@@ -44,17 +44,17 @@ __global__ void __launch_bounds__(256) pool_kernel(T const* x, T* y) {
       }
     }
   }
-  Vec<T, kWidth> out;
+  Vec<U, kWidth> out;
   float const scale = C::kind == PoolKind::kMax ? 1.f : 1.f / float(count);
 #pragma unroll
-  for (int j = 0; j < kWidth; ++j) out.v[j] = To<T>::from(total[j] * scale);
+  for (int j = 0; j < kWidth; ++j) out.v[j] = To<U>::from(total[j] * scale);
   store(y + size_t(thread) * kWidth, out);
 }
 
-template <class C, class T>
-int pool(T const* x, T* y, cudaStream_t stream, bool pdl) {
+template <class C, class T, class U>
+int pool(T const* x, U* y, cudaStream_t stream, bool pdl) {
   constexpr unsigned kTotal = unsigned(C::n) * C::p * C::q * (C::c / width<T>(C::c));
-  return launch(pool_kernel<C, T>, ceil_div(kTotal, 256), 256, stream, pdl, x, y);
+  return launch(pool_kernel<C, T, U>, ceil_div(kTotal, 256), 256, stream, pdl, x, y);
 }
 
 }  // namespace op

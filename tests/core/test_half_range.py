@@ -154,3 +154,11 @@ def test_the_manifest_tells_it(path: Path, tmp_path: Path, monkeypatch: pytest.M
     notes = json.loads((tmp_path / "out" / "manifest.json").read_text())["notes"]
     assert notes[0].startswith("weights rescaled by powers of two")
     assert not [n for n in notes if "became" in n]
+
+
+def test_a_model_onnx_runtime_refuses_is_noted(tmp_path: Path) -> None:
+    m = Model()
+    onnx.save(m.build(m.op("LRN", m.input(1, 8, 4, 4), size=4)), tmp_path / "even.onnx")
+    (note,) = open_model(tmp_path / "even.onnx", fit_range=True).notes
+    assert note.startswith("whether the activations fit float16 is not known: ONNX Runtime can't run")
+    assert "\n" not in note

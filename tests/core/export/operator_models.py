@@ -36,9 +36,12 @@ def windows() -> ModelProto:
     )
     deep = m.op("DepthToSpace", norm, blocksize=2)
     pools = [m.op(kind, norm) for kind in ("GlobalAveragePool", "GlobalMaxPool")]
+    # To one pixel, where channels-last is the output's own layout: the kernels write the library's output in its type.
+    pixel = m.op("AveragePool", norm, kernel_shape=[14, 14])
+    pixels = [m.op("MaxPool", norm, kernel_shape=[14, 14]), pixel, m.op("LRN", m.op("Tanh", pixel), size=3, alpha=0.1)]
     flat = m.op("Gemm", m.op("Flatten", pooled), m.weight(5, 16 * 49, scale=0.05), transB=1)
     return m.build(
-        inner, *joined, *parts, cut, deep, *pools, flat, m.conv(y, 16, 16, group=4), m.op("ArgMax", x, axis=1)
+        inner, *joined, *parts, cut, deep, *pools, *pixels, flat, m.conv(y, 16, 16, group=4), m.op("ArgMax", x, axis=1)
     )
 
 
