@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from core.errors import ExportError
 from core.session import Session
 from templates.gpu import known_gpu
 
@@ -39,15 +40,21 @@ Exporter = Callable[[Session, ExportRequest, Report, threading.Event], str]
 
 
 def core_export(session: Session, request: ExportRequest, report: Report, stop: threading.Event) -> str:
-    """Kernels from the records of the GPU, an estimate where there is none; compiled by nvcc. Raises BoltError."""
+    """Kernels from the records of the GPU, estimates where there is none; compiled by nvcc, verified where the GPU is.
+
+    Raises BoltError, ExportError among them for a library that computes something else.
+    """
     from core.build.toolchain import find_toolchain
-    from core.device import resolve_gpu
+    from core.device import is_here, resolve_gpu
     from core.export.exporter import Origins, complete_choices, export
     from core.records.store import Records
+    from core.session import fitted
     from core.tuner.choice import Origin, choose
 
     report("looking for nvcc and CUTLASS", None)
     toolchain, gpu = find_toolchain(), resolve_gpu(request.gpu)
+    report("measuring the range of the activations", None)
+    session = fitted(session)
     records = Records()
     try:
         choices = choose(session.plan, records, gpu.name, request.allow_vendor)
@@ -58,14 +65,33 @@ def core_export(session: Session, request: ExportRequest, report: Report, stop: 
     def compiled(done: int, of: int, file: str) -> None:
         report(f"exporting {request.name}: {done} of {of} files compiled", done / max(1, of))
 
-    origins = Origins(session.source, session.batch)
+    origins = Origins(session.origin, session.batch, session.notes)
     export(
         session.graph, session.plan, complete, gpu, request.folder, toolchain, origins, name=request.name,
         progress=compiled, cancel=stop,
     )  # fmt: skip
     guessed = sum(c.origin is Origin.ESTIMATE for c in complete.values())
     chosen = f"{guessed} of {len(complete)} kernels are estimates" if guessed else "every kernel has a record"
-    return f"Exported lib{request.name}.so for {gpu.name} to {request.folder}; {chosen}."
+    checked = _verified(session, request, report, stop) if is_here(gpu) else "not verified: this GPU is not here"
+    line = f"Exported lib{request.name}.so for {gpu.name} to {request.folder}; {chosen}; {checked}."
+    return " ".join([line, *(f"{note[0].upper()}{note[1:]}." for note in session.notes)])
+
+
+def _verified(session: Session, request: ExportRequest, report: Report, stop: threading.Event) -> str:
+    """How far the library is from ONNX Runtime, and how fast. Raises ExportError if it is too far."""
+    from core.export.verify import verify
+
+    report(f"verifying {request.name} against ONNX Runtime", None)
+    data = verify(request.folder, cancel=stop)
+    wrong = next((o for o in data["outputs"] if not o["ok"]), None)
+    if wrong is not None:
+        raise ExportError(
+            f"the library in {request.folder} does not compute what {session.source} computes: output "
+            f"{wrong['name']!r} differs by a relative L2 of {wrong['relative_l2']:.3g}", "please report this defect",
+        )  # fmt: skip
+    worst = max(o["relative_l2"] for o in data["outputs"])
+    notes = "".join(f"; {note}" for note in data["notes"])
+    return f"verified against ONNX Runtime, relative L2 {worst:.1e}, {data['latency_ms']:.3f} ms{notes}"
 
 
 def gpu_title(name: str) -> str:

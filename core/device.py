@@ -136,3 +136,11 @@ def resolve_gpu(name: str = "auto") -> GpuIdentity:
     if spec is None:
         raise DeviceError(f"no GPU is called {name!r}", f"use auto or one of {', '.join(KNOWN_GPUS)}")
     return GpuIdentity(spec.name, spec.sm, spec.sm_count, 0, "", "", spec)
+
+
+def is_here(gpu: GpuIdentity) -> bool:
+    """Whether the GPU of this machine is of that name; False where there is none that can be used."""
+    try:
+        return detect_gpu().name == gpu.name
+    except DeviceError:
+        return False

@@ -27,6 +27,13 @@ class Session:
     dtype: DType
     notes: tuple[str, ...] = ()
 
+    @property
+    def origin(self) -> str:
+        """What finds the model again from anywhere: a built-in's name, or the file's absolute path."""
+        from core.importer.samples import sample_names
+
+        return self.source if self.source in sample_names() else str(Path(self.source).absolute())
+
 
 def open_model(
     model: str | Path,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.cli import Reporter
-from core.errors import DeviceError, ExportError
+from core.errors import ExportError
 
 if TYPE_CHECKING:
     from core.build.toolchain import Toolchain
@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, reporter: Reporter) -> int:
     from core.build.toolchain import find_toolchain
-    from core.device import resolve_gpu
+    from core.device import is_here, resolve_gpu
     from core.export.exporter import Origins, check_target, complete_choices, export
     from core.export.lower import refuse_missing_kernels
     from core.session import fitted, open_model
@@ -56,12 +56,12 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
     guessed = sum(key not in chosen for key in choices)
     if guessed:
         reporter.log(f"{guessed} of {len(choices)} workloads have no record of {gpu.name}: their kernels are estimates")
-    origins = Origins(_source(args.model), args.batch, session.notes)
+    origins = Origins(session.origin, args.batch, session.notes)
     manifest = export(
         session.graph, session.plan, choices, gpu, out, toolchain, origins, args.name, args.jobs,
         lambda done, count, file: reporter.log(f"compiled {done}/{count}: {file}"),
     )  # fmt: skip
-    checked = None if args.no_verify or not _is_here(gpu) else _verify(out, args, reporter)
+    checked = None if args.no_verify or not is_here(gpu) else _verify(out, args, reporter)
     data = _result(out, manifest, gpu, checked)
     reporter.result(data, lambda: _text(data))
     if checked is not None and not checked["ok"]:
@@ -106,22 +106,6 @@ def _tune(args: argparse.Namespace, reporter: Reporter, session: "Session") -> N
         run_interruptibly(job, view)
         if job.cancelled:
             raise Cancelled("stopped; what was measured is kept, the same command goes on from there")
-
-
-def _source(model: str) -> str:
-    """What the manifest keeps to find the model again: a built-in's name, or the file's absolute path."""
-    from core.importer.samples import sample_names
-
-    return model if model in sample_names() else str(Path(model).absolute())
-
-
-def _is_here(gpu: "GpuIdentity") -> bool:
-    from core.device import detect_gpu
-
-    try:
-        return detect_gpu().name == gpu.name
-    except DeviceError:  # no GPU here: nothing to verify on, which the result says
-        return False
 
 
 def _verify(out: Path, args: argparse.Namespace, reporter: Reporter) -> dict[str, Any]:

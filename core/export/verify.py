@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import ExportError
+from core.errors import Cancelled, ExportError
 from core.export.emit import NUMPY_NAMES
 from core.export.exporter import read_manifest
 from core.export.manifest import FORMAT, NAME, digest
@@ -24,6 +26,7 @@ TIME_LIMIT_S = 600.0
 # Relative L2 error of a whole model against float32, by what its activations are stored in.
 TOLERANCE = {DType.F16: 1e-2, DType.BF16: 5e-2, DType.F32: 1e-2}
 _LOG_CHARACTERS = 500
+_POLL_S = 0.1
 _PROVES_LITTLE = "the reference's output {!r} is nearly the same number everywhere: that it matches proves little"
 
 
@@ -35,6 +38,7 @@ def verify(
     runtime: str = "cuda-bindings",
     ordinal: int = 0,
     time_limit_s: float = TIME_LIMIT_S,
+    cancel: threading.Event | None = None,
 ) -> dict[str, Any]:
     """Run an exported library on this machine's GPU and compare it with ONNX Runtime.
 
@@ -49,6 +53,7 @@ def verify(
     Raises:
         ExportError: the folder is no exported library or was changed, the library fails, crashes or hangs.
         ModelError: the model can't be read.
+        Cancelled: `cancel` was set.
     """
     data = checked_manifest(folder)
     source = model or data["source"]
@@ -57,7 +62,7 @@ def verify(
     arrays = [_fitting(given, port) for port in data["inputs"]]
     with ThreadPoolExecutor(1) as pool:
         reference = pool.submit(reference_outputs, source, given)
-        answer, first, again = _run_child(folder, data, arrays, runtime, ordinal, time_limit_s)
+        answer, first, again = _run_child(folder, data, arrays, runtime, ordinal, time_limit_s, cancel)
         wanted = reference.result()
     tolerance = TOLERANCE[DType(data["dtype"])]
     outputs = [
@@ -136,7 +141,13 @@ def _fitting(given: Mapping[str, np.ndarray], port: Mapping[str, Any]) -> np.nda
 
 
 def _run_child(
-    folder: Path, data: Mapping[str, Any], arrays: list[np.ndarray], runtime: str, ordinal: int, limit: float
+    folder: Path,
+    data: Mapping[str, Any],
+    arrays: list[np.ndarray],
+    runtime: str,
+    ordinal: int,
+    limit: float,
+    cancel: threading.Event | None,
 ) -> tuple[dict[str, Any], list[np.ndarray], list[np.ndarray]]:
     """(answer, outputs of the first run, outputs of a run amid others) of the library in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="bolt-verify-") as name:
@@ -164,15 +175,27 @@ def _run_child(
             ) as process,
         ):
             try:
-                process.wait(limit)
-            except subprocess.TimeoutExpired:
-                raise ExportError(
-                    f"the library did not finish within {limit:.0f} s", "export the model again"
-                ) from None
+                _wait(process, limit, cancel)
             finally:
                 process.kill()
         log = (work / "log").read_text(encoding="utf-8", errors="replace")
         return _answer(paths, process.returncode, log, len(outputs))
+
+
+def _wait(process: subprocess.Popen[bytes], limit: float, cancel: threading.Event | None) -> None:
+    """Until the process ends. Raises ExportError after `limit` seconds, Cancelled once `cancel` is set."""
+    deadline = time.monotonic() + limit
+    while True:
+        try:
+            process.wait(min(_POLL_S, max(0.0, deadline - time.monotonic())))
+            return
+        except subprocess.TimeoutExpired:
+            if cancel is not None and cancel.is_set():
+                raise Cancelled("verifying was stopped") from None
+            if time.monotonic() >= deadline:
+                raise ExportError(
+                    f"the library did not finish within {limit:.0f} s", "export the model again"
+                ) from None
 
 
 def _answer(

@@ -1,17 +1,22 @@
 """Exporting from the window, with a stub in place of the core's exporter."""
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import onnx
 import pytest
 from pytestqt.qtbot import QtBot
 
-from app.exporting import ExportDialog, ExportRequest, Report, valid_name
+from app.exporting import ExportDialog, ExportRequest, Report, core_export, valid_name
 from app.window import MainWindow
-from core.errors import ExportError
-from core.session import Session
+from core.device import GpuIdentity, resolve_gpu
+from core.errors import DeviceError, ExportError
+from core.session import Session, open_model
 from tests.app.conftest import WAIT_MS
+from tests.core.test_half_range import growing
 
 
 class Stub:
@@ -128,3 +133,63 @@ def test_folders_with_other_files_are_refused(qtbot: QtBot, tmp_path: Path) -> N
         assert words in dialog.warning.text()
     dialog.folder.setText(str(tmp_path / "new"))
     assert dialog.go.isEnabled()
+
+
+CHECKED = {
+    "outputs": [{"name": "y", "relative_l2": 5e-4, "ok": True}], "latency_ms": 0.41600001,
+    "notes": ["it is constant"], "ok": True,
+}  # fmt: skip
+
+
+def through_core(
+    session: Session, folder: Path, monkeypatch: pytest.MonkeyPatch, gpu: str | None, checked: dict[str, Any]
+) -> tuple[str, list[str]]:
+    """The line and the reports of an export for an H200 on a machine with the GPU `gpu`; nothing is compiled or run."""
+
+    def detected() -> GpuIdentity:
+        if gpu is None:
+            raise DeviceError("no GPU")
+        return resolve_gpu(gpu)
+
+    def built(folder: Path, name: str, *rest: object) -> None:
+        (folder / f"lib{name}.so").touch()
+
+    monkeypatch.setattr("core.device.detect_gpu", detected)
+    monkeypatch.setattr("core.export.exporter.build_library", built)
+    monkeypatch.setattr("core.export.verify.verify", lambda folder, cancel: checked)
+    reports: list[str] = []
+    request = ExportRequest(folder, "net", "h200", False)
+    return core_export(session, request, lambda text, share: reports.append(text), threading.Event()), reports
+
+
+@pytest.mark.parametrize("gpu", [None, "a100"])
+def test_without_the_gpu_the_export_says_that_it_is_not_verified(
+    small_session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: str | None
+) -> None:
+    line, reports = through_core(small_session, tmp_path / "out", monkeypatch, gpu, {})
+    assert line.endswith("not verified: this GPU is not here.")
+    assert not any("verifying" in r for r in reports)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert Path(manifest["source"]).is_absolute()
+
+
+def test_where_the_gpu_is_the_export_is_verified(
+    small_session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, reports = through_core(small_session, tmp_path / "out", monkeypatch, "h200", CHECKED)
+    assert line.endswith("verified against ONNX Runtime, relative L2 5.0e-04, 0.416 ms; it is constant.")
+    assert reports[-1] == "verifying net against ONNX Runtime"
+
+
+def test_a_library_that_computes_something_else_is_an_error(
+    small_session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = {**CHECKED, "outputs": [{"name": "y", "relative_l2": 0.3, "ok": False}], "ok": False}
+    with pytest.raises(ExportError, match=r"output 'y' differs by a relative L2 of 0\.3"):
+        through_core(small_session, tmp_path / "out", monkeypatch, "h200", wrong)
+
+
+def test_rescaled_weights_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx.save(growing(), tmp_path / "growing.onnx")
+    line, _ = through_core(open_model(tmp_path / "growing.onnx"), tmp_path / "out", monkeypatch, None, {})
+    assert "Weights rescaled by powers of two so that" in line

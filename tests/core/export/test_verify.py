@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 
 import numpy as np
 import onnx
@@ -9,7 +10,7 @@ import pytest
 
 from core.build.toolchain import find_toolchain
 from core.device import resolve_gpu
-from core.errors import ExportError
+from core.errors import Cancelled, ExportError
 from core.export import verify as module
 from core.export.exporter import Origins, export
 from core.export.reference import index_bound, load_inputs, random_inputs, reference_outputs
@@ -44,7 +45,7 @@ def exported(tmp_path, monkeypatch):
 def child(error: float):
     """A stand-in for the process: the right outputs plus an error."""
 
-    def run(folder, data, arrays, runtime, ordinal, limit):
+    def run(folder, data, arrays, *rest):
         right = np.tanh(np.exp(arrays[0]))
         return {"latency_ms": 0.1, "samples_ms": [0.1, 0.2], "gpu": "a GPU"}, [right], [right + np.float32(error)]
 
@@ -152,6 +153,14 @@ def test_a_hang_is_a_reason(exported, monkeypatch, tmp_path):
     fake_process(monkeypatch, tmp_path, "time.sleep(60)")
     with pytest.raises(ExportError, match="did not finish within"):
         verify(exported, time_limit_s=1.0)
+
+
+def test_it_can_be_stopped(exported, monkeypatch, tmp_path):
+    fake_process(monkeypatch, tmp_path, "time.sleep(60)")
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(Cancelled):
+        verify(exported, cancel=cancel)
 
 
 def test_a_refusal_of_the_library_is_passed_on(exported, monkeypatch, tmp_path):
