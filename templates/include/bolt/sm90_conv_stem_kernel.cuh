@@ -275,15 +275,19 @@ struct Consumer {
 #pragma unroll
     for (int phase = 0; phase < kPhases; ++phase) ptx::fence_registers(accumulator[phase]);
     ptx::wgmma_fence();
+    // Committed in the loop: a commit that does not follow its products directly becomes a product of its own in SASS,
+    // with a null descriptor.
     int step = 0;
 #pragma unroll 1
     for (; step + kTurn <= p.steps; step += kTurn) {
 #pragma unroll
       for (int i = 0; i < kTurn; ++i) add(step + i);
+      ptx::wgmma_commit();
     }
-#pragma unroll 1
-    for (; step < p.steps; ++step) add(step);
-    ptx::wgmma_commit();
+    if (step < p.steps) {
+      add(step);
+      ptx::wgmma_commit();
+    }
     if (leader) {
       asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kBuffers - 1) : "memory");
     }
