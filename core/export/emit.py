@@ -190,7 +190,9 @@ def _steps(program: Program, operator_of: dict[int, str]) -> list[dict[str, Any]
     for number, step in enumerate(program.steps):
         if isinstance(step, TemplateStep):
             pointers = [(f, getattr(step, f)) for f in _POINTERS if getattr(step, f) is not None]
-            steps.append({"number": number, "kernel": names[number], "pointers": pointers, "fields": _fields(step)})
+            steps.append(
+                {"number": number, "kernel": names[number], "pointers": pointers, "fields": _fields(step, program)}
+            )
         else:
             steps.append(
                 {"number": number, "kernel": "", "operator": operator_of[number], "inputs": step.inputs,
@@ -199,10 +201,13 @@ def _steps(program: Program, operator_of: dict[int, str]) -> list[dict[str, Any]
     return steps
 
 
-def _fields(step: TemplateStep) -> list[tuple[str, int]]:
+def _fields(step: TemplateStep, program: Program) -> list[tuple[str, int]]:
     """The non-zero integer fields of the argument block; pointers, scratch and sm_count are set at run time."""
     launch = Launch() if step.vendor else step.candidate.launch
     args = args_of(step.workload, launch, sm_count=0)
+    read_early = [program.buffers[i].space for i in (step.b, step.bias) if i is not None]
+    if args.pdl and any(space is not Space.CONSTANT for space in read_early):
+        args.pdl = 2  # bolt/abi.h: they too wait for the kernel in front
     skipped = (*_POINTERS, "workspace", "workspace_bytes", "sm_count", "reserved")
     names = [str(field[0]) for field in args._fields_ if field[0] not in skipped]
     return [(n, getattr(args, n)) for n in names if getattr(args, n)]

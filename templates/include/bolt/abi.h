@@ -37,7 +37,9 @@ typedef struct bolt_args {
   // Conv shape. (cn, h, w, c) input, cout filters of r x s, output p x q.
   int32_t cn, h, w, c, cout, r, s, p, q;
   int32_t pad_top, pad_left, pad_bottom, pad_right, stride_h, stride_w, dilation_h, dilation_w, groups;
-  // Launch: chosen at run time, see templates/family.py Launch.
+  // Launch: chosen at run time, see templates/family.py Launch. pdl: 0, an ordinary launch; 1, a programmatic dependent
+  // one (sm90) in which weights and biases (b, bias, b1, bias1) are constants that a kernel may read before the kernel
+  // in front of it has ended; 2, the same where they are not constants, so that they too are waited for.
   int32_t raster, swizzle, splits, pdl, variant;
   int32_t sm_count;
   int32_t reserved[6];
