@@ -19,7 +19,7 @@ _DTYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="an ONNX file, or the name of a built-in sample")
     parser.add_argument(
-        "-o", "--output", required=True, metavar="DIR", help="folder to write; replaced if it is an export"
+        "-o", "--output", required=True, metavar="DIR", help="folder to write; an earlier export in it is replaced"
     )
     parser.add_argument(
         "--gpu", default="auto", metavar="NAME", help="auto (default): tune on the GPU here; a name: take its records"

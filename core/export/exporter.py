@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -23,6 +22,9 @@ from core.export.weights import write_weights
 from core.fusion.plan import FusionPlan
 from core.graph.ir import Graph
 from core.tuner.choice import Choice, estimated
+
+# Begins the name of the folder that an export grows in.
+GROWING = ".bolt-export-"
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def export(
     Args:
         graph: prepared and, for float16, with activations that fit it (core.session.fitted).
         choices: the kernel of each workload, e.g. from `complete_choices`.
-        out_dir: created, or replaced if it is empty or holds an earlier export; nothing outside it is written.
+        out_dir: created, or an earlier export in it replaced; what else lies there stays. Nothing outside is written.
         name: of the library; made of the graph's name if not given. Sanitised in either case.
 
     Raises:
@@ -84,7 +86,7 @@ def export(
     check_target(out_dir)
     try:
         out_dir.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{out_dir.name}-", dir=out_dir.parent) as made:
+        with tempfile.TemporaryDirectory(prefix=GROWING, dir=_workplace(out_dir)) as made:
             folder = Path(made) / "export"
             folder.mkdir()
             weights = write_weights(program, folder / f"{library}.safetensors")
@@ -105,9 +107,14 @@ def export(
 
 def check_target(out_dir: Path) -> None:
     """Raises ExportError if the folder exists and is neither empty nor an earlier export."""
-    if out_dir.is_symlink() or (out_dir.exists() and not out_dir.is_dir()):
-        raise ExportError(f"{out_dir} is not a folder", "choose another one with -o")
-    if out_dir.is_dir() and any(out_dir.iterdir()) and read_manifest(out_dir) is None:
+    try:
+        if out_dir.is_symlink() or (out_dir.exists() and not out_dir.is_dir()):
+            raise ExportError(f"{out_dir} is not a folder", "choose another one with -o")
+        held = out_dir.is_dir() and any(not p.name.startswith(GROWING) for p in out_dir.iterdir())
+    except OSError as error:
+        what = f"{out_dir} can't be used ({error.strerror or error})"
+        raise ExportError(what, "choose another folder with -o") from error
+    if held and read_manifest(out_dir) is None:
         raise ExportError(f"{out_dir} holds files that are no exported library", "choose an empty folder with -o")
 
 
@@ -120,17 +127,44 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     return data if isinstance(data, dict) and "format" in data and isinstance(data.get("files"), dict) else None
 
 
+def _workplace(out_dir: Path) -> Path:
+    """Where the export is made: beside its folder, or inside one that can't be renamed or that a shell stands in."""
+    fixed = out_dir.is_dir() and (
+        os.path.ismount(out_dir) or not os.access(out_dir.parent, os.W_OK) or out_dir.samefile(os.curdir)
+    )
+    return out_dir if fixed else out_dir.parent
+
+
 def _put_into_place(folder: Path, out_dir: Path) -> None:
-    """Rename the finished folder to its name; an earlier export is moved aside first and then removed."""
+    """Rename the finished folder, or what is in it, to its place; an earlier export is moved aside first."""
     folder.chmod(0o755)
-    if out_dir.exists():
-        aside = folder.parent / "earlier"
-        os.rename(out_dir, aside)
-        try:
-            os.rename(folder, out_dir)
-        except OSError:
-            os.rename(aside, out_dir)
-            raise
-        shutil.rmtree(aside)
-    else:
+    if not out_dir.exists():
         os.rename(folder, out_dir)
+        return
+    aside = folder.parent / "earlier"
+    moves = [(out_dir, aside), (folder, out_dir)]
+    if folder.parent.parent == out_dir:
+        aside.mkdir()
+        moves = [(p, aside / p.name) for p in out_dir.iterdir() if not p.name.startswith(GROWING)]
+        moves += [(p, out_dir / p.name) for p in folder.iterdir()]
+    done = []
+    try:
+        for source, target in moves:
+            os.rename(source, target)
+            done.append((source, target))
+    except OSError:
+        for source, target in reversed(done):
+            os.rename(target, source)
+        raise
+    _keep_others(aside, out_dir)
+
+
+def _keep_others(earlier: Path, out_dir: Path) -> None:
+    """Take over what the user put into the earlier export: files that its manifest does not list."""
+    old = read_manifest(earlier)
+    ours = {NAME, *(old["files"] if old else ())}
+    for path in sorted(earlier.rglob("*")):
+        place = path.relative_to(earlier)
+        if (path.is_file() or path.is_symlink()) and str(place) not in ours and not (out_dir / place).exists():
+            (out_dir / place).parent.mkdir(parents=True, exist_ok=True)
+            os.rename(path, out_dir / place)

@@ -1,9 +1,11 @@
 """The generated folder: names that try to escape, headers as C and C++, and a real build."""
 
 import ctypes
+import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -13,8 +15,9 @@ from core.build.toolchain import find_toolchain
 from core.device import resolve_gpu
 from core.errors import ExportError, ToolchainError
 from core.export.emit import emit_sources
-from core.export.exporter import Origins, export, read_manifest
+from core.export.exporter import GROWING, Origins, export, read_manifest
 from core.export.memory import lifetimes, plan_memory
+from core.export.verify import checked_manifest
 from core.export.weights import write_weights
 from core.fusion.planner import plan
 from core.importer.load import load_graph
@@ -164,6 +167,57 @@ def test_a_second_export_replaces_the_first_whole(tmp_path, monkeypatch):
     small_export(tmp_path / "out", name="second")
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     assert not (tmp_path / "out" / "libfirst.so").exists() and (tmp_path / "out" / "libsecond.so").exists()
+
+
+@pytest.mark.parametrize("where", ["beside", "mount point", "working folder"])
+def test_what_the_user_put_into_an_export_stays(tmp_path, monkeypatch, where):
+    monkeypatch.setattr(
+        "core.export.exporter.build_library", lambda folder, name, *rest: (folder / f"lib{name}.so").touch()
+    )
+    out = tmp_path / "out"
+    (out / GROWING).mkdir(parents=True)  # left by an export that was killed
+    number = out.stat().st_ino
+    if where == "mount point":
+        monkeypatch.setattr("core.export.exporter.os.path.ismount", lambda path: path == out)
+    if where == "working folder":
+        monkeypatch.chdir(out)
+    small_export(out, name="first")
+    (out / "src" / "mine.cu").write_text("precious")
+    (out / "notes.txt").write_text("precious")
+    small_export(out, name="second")
+    assert checked_manifest(out)["name"] == "second"
+    assert (out / "src" / "mine.cu").exists() and (out / "notes.txt").exists()
+    assert not list(out.rglob("*first*")) and [p.name for p in tmp_path.iterdir()] == ["out"]
+    if where != "beside":
+        assert out.stat().st_ino == number and [p.name for p in out.glob(".*")] == [GROWING]
+
+
+@pytest.mark.parametrize("where", ["beside", "mount point"])
+def test_an_export_that_cant_be_put_into_place_leaves_the_earlier_one(tmp_path, monkeypatch, where):
+    monkeypatch.setattr(
+        "core.export.exporter.build_library", lambda folder, name, *rest: (folder / f"lib{name}.so").touch()
+    )
+    out = tmp_path / "out"
+    small_export(out, name="first")
+    if where == "mount point":
+        monkeypatch.setattr("core.export.exporter.os.path.ismount", lambda path: path == out)
+    rename = os.rename
+
+    def failing(source, target):
+        if Path(source).name in ("export", "libsecond.so"):
+            raise OSError(28, "No space left on device")
+        rename(source, target)
+
+    monkeypatch.setattr("core.export.exporter.os.rename", failing)
+    with pytest.raises(ExportError, match="No space left"):
+        small_export(out, name="second")
+    assert checked_manifest(out)["name"] == "first"
+    assert [p.name for p in tmp_path.iterdir()] == ["out"] and not list(out.glob(".*"))
+
+
+def test_a_name_no_folder_can_have_is_one_line(tmp_path):
+    with pytest.raises(ExportError, match="File name too long"):
+        small_export(tmp_path / ("n" * 256))
 
 
 def test_a_full_disk_is_one_line_and_no_folder(tmp_path, monkeypatch):
