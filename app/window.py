@@ -162,6 +162,9 @@ class MainWindow(QMainWindow):
         self.canvas.view.menu_wanted.connect(self._context_menu)
         self.canvas.view.opened.connect(self.details.text.setFocus)
         self.candidates.row_chosen.connect(self._select_workload)
+        self.charts.failed.connect(self.messages.show_error)
+        a.gpu.currentIndexChanged.connect(self._gpu_chosen)
+        self._gpu_chosen()
 
     # Layout -------------------------------------------------------------------------------------------------------
 
@@ -202,6 +205,10 @@ class MainWindow(QMainWindow):
             menu.addAction(path).triggered.connect(partial(self.open, path))
         if menu.isEmpty():
             menu.addAction("Nothing yet").setEnabled(False)
+
+    def _gpu_chosen(self) -> None:
+        self.charts.gpu = self.tuning.gpu
+        self.charts.refresh()
 
     def _reopen(self) -> None:
         a = self.commands

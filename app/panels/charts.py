@@ -1,52 +1,144 @@
-"""Charts: each region against the vendor, and the search as it goes. pyqtgraph is imported when first shown."""
+"""Two charts side by side, each chosen from a list; they are drawn when seen, and exported from here."""
 
 import sys
-from math import ceil
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QBrush, QColor, QShowEvent
-from PySide6.QtWidgets import QLabel, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QLabel, QSplitter, QToolButton, QVBoxLayout, QWidget
 
 from app.background import Background, Job
+from app.charts import compare, regions
+from app.charts.picture import Context, Picture
+from app.charts.view import ChartView
 from app.document import Document
-from app.estimates import Estimate
 from app.follow import Follower
-from app.format import micros, ratio
-from app.run import Changes, WorkloadRun
-from app.theme import Theme, base_font
+from app.run import Changes
+from app.theme import Theme, icon
 from core.errors import BoltError
-from core.fusion.plan import Region
-from core.measure.measurement import Measurement
+from core.fusion.plan import FusionPlan
+from templates.gpu import KNOWN_GPUS
 
-BAR = 0.38
-LABEL = 30  # pixels that a region's name takes
-NOTHING = "Press Tune, and each region appears here against the vendor's kernel."
+Draw = Callable[[Document, Context], Picture]
+CHARTS: dict[str, Draw] = {
+    "Regions against the vendor": regions.against_vendor,
+    "Latency by region": regions.waterfall,
+    "Roofline": regions.roofline,
+    "Tuning history": regions.history,
+    "Plan A against B": compare.plans,
+    "Run A against B": compare.runs,
+    "GPU A against B": compare.gpus,
+}
+OF_SELECTION = ("Tuning history",)
+GPUS = "GPU A against B"
+KINDS = "Picture (*.png);;Drawing (*.svg);;Table (*.csv)"
+
+
+class ChartPane(QWidget):
+    """One chart with its list and its tools. `changed` asks the panel to draw."""
+
+    changed = Signal()
+    failed = Signal(object)  # BoltError
+
+    def __init__(self, theme: Theme, first: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.kind, self.other = QComboBox(), QComboBox()
+        self.kind.addItems(list(CHARTS))
+        self.kind.setCurrentText(first)
+        self.kind.setAccessibleName("Chart")
+        self.other.setAccessibleName("The other GPU")
+        for name, spec in KNOWN_GPUS.items():
+            self.other.addItem(spec.name.removeprefix("NVIDIA "), name)
+        self.view = ChartView(theme)
+        self.copy, self.save = QToolButton(), QToolButton()
+        for button, tip in ((self.copy, "Copy picture and table"), (self.save, "Save as PNG, SVG or CSV")):
+            button.setToolTip(tip)
+            button.setAccessibleName(tip)
+            button.setIconSize(QSize(16, 16))
+        self.empty = QLabel()
+        self.empty.setObjectName("muted")
+        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        bar = QHBoxLayout()
+        bar.setContentsMargins(8, 5, 8, 3)
+        bar.addWidget(self.kind)
+        bar.addWidget(self.other)
+        bar.addStretch(1)
+        bar.addWidget(self.copy)
+        bar.addWidget(self.save)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addLayout(bar)
+        layout.addWidget(self.view, 1)
+        layout.addWidget(self.empty, 1)
+        self.kind.currentIndexChanged.connect(self.changed)
+        self.other.currentIndexChanged.connect(self.changed)
+        self.copy.clicked.connect(self.view.copy)
+        self.save.clicked.connect(self.ask)
+        self.set_theme(theme)
+        self.show_picture(Picture("", empty="No model is open."))
+
+    @property
+    def name(self) -> str:
+        return self.kind.currentText()
+
+    def set_theme(self, theme: Theme) -> None:
+        self.copy.setIcon(icon("copy", theme))
+        self.save.setIcon(icon("save", theme))
+        self.view.set_theme(theme)
+
+    def show_picture(self, picture: Picture) -> None:
+        something = bool(picture.marks)
+        self.other.setVisible(self.name == GPUS)
+        self.view.setVisible(something)
+        self.empty.setVisible(not something)
+        self.empty.setText(picture.empty)
+        for button in (self.copy, self.save):
+            button.setEnabled(something)
+        if something:
+            self.view.draw(picture)
+        else:
+            self.view.picture = picture
+
+    def ask(self) -> None:
+        name = self.view.picture.title.replace(" ", "-").replace(":", "").lower()
+        chosen, kind = QFileDialog.getSaveFileName(self, "Save the chart", f"{name}.png", KINDS)
+        if not chosen:
+            return
+        path = Path(chosen)
+        if not path.suffix:
+            path = path.with_suffix("." + kind.partition("*.")[2].rstrip(")"))
+        try:
+            self.view.save(path)
+        except BoltError as error:
+            self.failed.emit(error)
 
 
 class ChartsPanel(QWidget):
-    """Left: time of each tuned region, ours and the vendor's, with spread. Right: best so far of one workload."""
+    failed = Signal(object)  # BoltError
 
     def __init__(self, theme: Theme, background: Background, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._links = Follower()
-        self.theme = theme
         self.background = background
-        self._loading: Job | None = None
         self.document: Document | None = None
-        self.bars: Any = None
-        self.live: Any = None
-        self._shown: list[Region] = []
-        self._heights: list[float] = []
+        self.gpu = ""  # the one that is meant, by the window
+        self._loading: Job | None = None
+        self._figuring: Job | None = None
+        self._figures: dict[tuple[int, str], dict[str, tuple[float, bool]]] = {}  # (plan, GPU)
         self._dirty = True
-        self.empty = QLabel(NOTHING)
-        self.empty.setObjectName("muted")
-        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        names = list(CHARTS)
+        self.panes = (ChartPane(theme, names[0]), ChartPane(theme, "Tuning history"))
         self.splitter = QSplitter()
-        self.splitter.hide()
+        for pane in self.panes:
+            self.splitter.addWidget(pane)
+            pane.changed.connect(self.refresh)
+            pane.failed.connect(self.failed)
+        self.splitter.setStretchFactor(0, 3)
+        self.splitter.setStretchFactor(1, 2)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.empty)
         layout.addWidget(self.splitter)
 
     def set_document(self, document: Document | None) -> None:
@@ -63,10 +155,8 @@ class ChartsPanel(QWidget):
         self.refresh()
 
     def set_theme(self, theme: Theme) -> None:
-        self.theme = theme
-        if self.bars is not None:
-            self._style()
-        self.refresh()
+        for pane in self.panes:
+            pane.set_theme(theme)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -78,27 +168,27 @@ class ChartsPanel(QWidget):
             self.refresh()
 
     def _selection_changed(self) -> None:
-        if self.isVisible() and self.bars is not None:
-            self._draw_live()
+        if self.isVisible():
+            for pane in self.panes:
+                if pane.name in OF_SELECTION:
+                    self._draw(pane)
 
     def refresh(self) -> None:
         """Draw again, now if it is visible, else when it is shown."""
         self._dirty = not self.isVisible()
-        if self._dirty:
-            return
-        something = self.document is not None and bool(self.document.run.workloads or self.document.estimates)
-        self.empty.setVisible(not something)
-        self.splitter.setVisible(something)
-        if something:
-            if self.bars is None and not self._library_is_here():
-                return
-            if self.bars is None:
-                self._build()
-            self._draw_bars()
-            self._draw_live()
+        if not self._dirty and self._library_is_here():
+            for pane in self.panes:
+                self._draw(pane)
+
+    def _draw(self, pane: ChartPane) -> None:
+        if self.document is None:
+            pane.show_picture(Picture("", empty="No model is open."))
+        elif self._library_is_here():
+            pane.show_picture(CHARTS[pane.name](self.document, self._context(pane)))
+
+    # pyqtgraph takes most of a second to import, which the window must not wait for -------------------------------
 
     def _library_is_here(self) -> bool:
-        """Whether pyqtgraph is loaded; else it is on its way, and the panel draws when it has come."""
         if self._loading is None and "pyqtgraph" in sys.modules:
             return True
         if self._loading is None:
@@ -112,175 +202,52 @@ class ChartsPanel(QWidget):
         self.refresh()
 
     def _broken(self, error: BoltError) -> None:
-        self.empty.setText(str(error))
-        self.empty.show()
-        self.splitter.hide()
+        for pane in self.panes:
+            pane.show_picture(Picture("", empty=str(error)))
 
-    # Building ----------------------------------------------------------------------------------------------------
+    # Figures of GPUs -----------------------------------------------------------------------------------------------
 
-    def _build(self) -> None:
-        import pyqtgraph
+    def _context(self, pane: ChartPane) -> Context:
+        if pane.name != GPUS or self.document is None:
+            return Context(self.gpu)
+        other = str(pane.other.currentData())
+        here, there = self._known(self.gpu), self._known(other)
+        if here is None or there is None:
+            return Context(self.gpu, other)
+        return Context(self.gpu, other, here, there)
 
-        pyqtgraph.setConfigOptions(antialias=True)
-        self.bars, self.live = pyqtgraph.PlotWidget(), pyqtgraph.PlotWidget()
-        for plot, name in ((self.bars, "Regions against the vendor"), (self.live, "Best so far")):
-            plot.setMenuEnabled(False)
-            plot.hideButtons()
-            plot.setAccessibleName(name)
-            plot.setFrameShape(plot.Shape.NoFrame)
-            self.splitter.addWidget(plot)
-        self.splitter.setStretchFactor(0, 3)
-        self.splitter.setStretchFactor(1, 2)
-        self.bars.setMouseEnabled(x=True, y=False)
-        self.bars.scene().sigMouseMoved.connect(self._hover)
-        self.bars.sigXRangeChanged.connect(self._label_regions)
-        self._style()
-
-    def _style(self) -> None:
-        t = self.theme
-        for plot in (self.bars, self.live):
-            plot.setBackground(t["surface"])
-            plot.showGrid(x=False, y=True, alpha=0.12)
-            for side in ("left", "bottom"):
-                axis = plot.getAxis(side)
-                axis.setPen(t["border"])
-                axis.setTextPen(t["muted"])
-                axis.setStyle(tickFont=base_font(10), tickLength=-4)
-
-    # Drawing -----------------------------------------------------------------------------------------------------
-
-    def _draw_bars(self) -> None:
+    def _known(self, gpu: str) -> dict[str, tuple[float, bool]] | None:
+        """What is known of the plan on a GPU; None while it is worked out in the background."""
         assert self.document is not None
-        document, t = self.document, self.theme
-        self.bars.clear()
-        self._heights = []
-        if self.bars.plotItem.legend is not None:
-            self.bars.plotItem.legend.clear()
-        self._shown = [r for r in document.plan.regions if self._of(r) or document.estimate(r)]
-        runs = [self._of(r) for r in self._shown]
-        said = document.run.provenance
-        legend = self.bars.addLegend(offset=(-8, 4), labelTextColor=t["muted"], labelTextSize="10px", colCount=3)
-        for name, offset, token, found in (
-            (f"ours, {said}", -BAR / 2, "ours", [r.best if r else None for r in runs]),
-            (f"vendor, {said}", BAR / 2, "vendor", [r.vendor if r else None for r in runs]),
-        ):
-            at = [(i + offset, m) for i, m in enumerate(found) if m is not None]
-            if at:
-                self._bars_of(name, [x for x, _ in at], [m.us for _, m in at], QBrush(t[token]))
-                self.bars.addItem(self._spreads([x for x, _ in at], [m for _, m in at]))
-        guesses = [(i - BAR / 2, self._guess(r)) for i, r in enumerate(self._shown)]
-        hatched = QBrush(t["ours"], Qt.BrushStyle.BDiagPattern)
-        drawn = [(x, e.us) for x, e in guesses if e is not None]
-        if drawn:
-            self._bars_of("ours, estimated", [x for x, _ in drawn], [us for _, us in drawn], hatched, t["ours"])
-        legend.setVisible(True)
-        self._label_regions()
-        self.bars.setLabel("left", "time of a region, us", color=t.hex("muted"))
-        self.bars.setXRange(-0.7, max(6.0, len(self._shown) - 0.3), padding=0)
-        self.bars.setYRange(0, max([1.0, *self._heights]) * 1.25, padding=0)
-        self._label_regions()
+        plan = self.document.plan
+        found = self._figures.get((id(plan), gpu))
+        if found is None and self._figuring is None:
+            self._figuring = self.background.start(
+                f"figures of {gpu}", lambda job: _figures(plan, gpu, job), lambda f: self._figured(id(plan), gpu, f),
+                lambda error: self._figured(id(plan), gpu, {}, error),
+            )  # fmt: skip
+        return found
 
-    def _bars_of(
-        self, name: str, xs: list[float], heights: list[float], brush: QBrush, line: QColor | None = None
+    def _figured(
+        self, plan: int, gpu: str, figures: dict[str, tuple[float, bool]], error: BoltError | None = None
     ) -> None:
-        import pyqtgraph
+        self._figuring = None
+        self._figures[plan, gpu] = figures
+        if error is not None:
+            self.failed.emit(error)
+        self.refresh()
 
-        self._heights += heights
-        pen = pyqtgraph.mkPen(line, width=1) if line is not None else None
-        self.bars.addItem(pyqtgraph.BarGraphItem(x=xs, height=heights, width=BAR, brush=brush, pen=pen, name=name))
 
-    def _label_regions(self) -> None:
-        """As many region names under the bars as there is room for."""
-        low, high = self.bars.viewRange()[0]
-        step = max(1, ceil((high - low) * LABEL / max(1, self.bars.width())))
-        self.bars.getAxis("bottom").setTicks([[(i, r.id) for i, r in enumerate(self._shown) if i % step == 0]])
+def _figures(plan: FusionPlan, gpu: str, job: Job) -> dict[str, tuple[float, bool]]:
+    from core.figures import plan_figures
+    from core.records.store import Records
 
-    def _spreads(self, xs: list[float], found: list[Measurement]) -> Any:
-        import numpy
-        import pyqtgraph
-
-        y = numpy.array([m.us for m in found])
-        low, high = (numpy.array(side) for side in zip(*(m.spread_us for m in found), strict=True))
-        return pyqtgraph.ErrorBarItem(
-            x=numpy.array(xs),
-            y=y,
-            bottom=y - low,
-            top=high - y,
-            beam=0.12,
-            pen=pyqtgraph.mkPen(self.theme["text"], width=1),
-        )
-
-    def _of(self, region: Region) -> WorkloadRun | None:
-        assert self.document is not None
-        run = self.document.workload_run(region)
-        return run if run is not None and (run.best or run.vendor) else None
-
-    def _guess(self, region: Region) -> Estimate | None:
-        """The estimate of a region that has no figure yet."""
-        assert self.document is not None
-        run = self.document.workload_run(region)
-        return None if run is not None and run.best else self.document.estimate(region)
-
-    def _draw_live(self) -> None:
-        import pyqtgraph
-
-        assert self.document is not None
-        t = self.theme
-        self.live.clear()
-        run = self._followed()
-        self.live.setVisible(run is not None)
-        if run is None:
-            return
-        names = self.document.plan.workloads.get(run.key, [])
-        title = f"{names[0].id}: " if names else ""
-        self.live.setTitle(
-            f"{title}candidates and the best so far, {self.document.run.provenance}", color=t.hex("muted"), size="11px"
-        )
-        xs, ys = [n for n, _ in run.samples], [us for _, us in run.samples]
-        dots = pyqtgraph.ScatterPlotItem(x=xs, y=ys, size=5, pen=None, brush=t.soft("ours", 110))
-        self.live.addItem(dots)
-        steps = [*run.best_so_far, (xs[-1], run.best_so_far[-1][1])] if run.best_so_far else []
-        if steps:
-            line = pyqtgraph.mkPen(t["ours"], width=2)
-            xs, ys = [x for x, _ in steps], [y for _, y in steps]
-            self.live.plot([*xs, xs[-1]], ys, stepMode="center", pen=line)
-        if run.vendor is not None:
-            pen = pyqtgraph.mkPen(t["vendor"], width=1.5, style=Qt.PenStyle.DashLine)
-            self.live.addItem(pyqtgraph.InfiniteLine(run.vendor.us, angle=0, pen=pen, label=f"{run.vendor.source}"))
-        self.live.setLabel("left", "us", color=t.hex("muted"))
-        self.live.setLabel("bottom", "measurements", color=t.hex("muted"))
-
-    def _followed(self) -> WorkloadRun | None:
-        """The selected region's workload; else the one that was measured last."""
-        assert self.document is not None
-        region = self.document.selected_region()
-        chosen = self.document.workload_run(region) if region is not None else None
-        if chosen is not None and chosen.samples:
-            return chosen
-        sampled = [r for r in self.document.run.workloads.values() if r.samples]
-        return max(sampled, key=lambda r: r.samples[-1][0], default=None)
-
-    def _hover(self, place: Any) -> None:
-        """The values of the bars under the pointer."""
-        at = round(self.bars.plotItem.vb.mapSceneToView(place).x())
-        if not 0 <= at < len(self._shown):
-            self.bars.setToolTip("")
-            return
-        region = self._shown[at]
-        run = self._of(region)
-        lines = [f"{region.id}"]
-        if run and run.best:
-            lines.append(f"ours {micros(run.best.us)}")
-        if run and run.vendor:
-            lines.append(f"{run.vendor.source} {micros(run.vendor.us)}")
-        if run and run.speedup:
-            lines.append(ratio(run.speedup))
-        estimate = self._guess(region)
-        if estimate is not None:
-            lines.append(f"estimated {micros(estimate.us)}, not measured")
-        self.bars.setToolTip("\n".join(lines))
+    records = Records()
+    try:
+        return plan_figures(plan, gpu, records, job.check)
+    finally:
+        records.close()
 
 
 def _import_charts() -> None:
-    """Takes most of a second, which the window must not wait for."""
     import pyqtgraph  # noqa: F401

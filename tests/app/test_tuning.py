@@ -95,20 +95,6 @@ def test_the_selected_row_stays_selected_when_sorted(window: MainWindow, qtbot: 
     assert (model.row(row).name, model.row(row).workload) == name
 
 
-def test_charts_show_each_tuned_region(window: MainWindow, qtbot: QtBot) -> None:
-    window.bottom.setCurrentWidget(window.charts)
-    play(window, qtbot)
-    qtbot.waitUntil(lambda: window.charts.bars is not None, timeout=WAIT_MS)
-    assert window.document is not None
-    tuned = [r for r in window.document.plan.regions if r.workload]
-    assert window.charts._shown == tuned
-    assert {name: len(heights) for name, heights, _ in bars(window)} == {
-        "ours, measured": len(tuned),
-        "vendor, measured": len(tuned),
-    }
-    assert window.charts.live.plotItem.listDataItems()
-
-
 def test_cancel_keeps_what_was_measured(window: MainWindow, qtbot: QtBot) -> None:
     play(window, qtbot, hold_after=30)
     assert window.document is not None
@@ -230,28 +216,15 @@ def test_an_edited_plan_keeps_the_figures_of_equal_workloads(window: MainWindow,
     assert window.regions.model.speedup(bare) is None
 
 
-def bars(window: MainWindow) -> list[tuple[str, list[float], Qt.BrushStyle]]:
-    """Name, heights and brush of each group of bars in the chart."""
-    found = [i.opts for i in window.charts.bars.plotItem.items if getattr(i, "opts", {}).get("height") is not None]
-    return [(o["name"], o["height"], o["brush"].style()) for o in found]
-
-
-def test_what_nobody_measured_is_estimated_hatched_and_said(window: MainWindow, qtbot: QtBot) -> None:
+def test_what_nobody_measured_is_said_to_be_estimated(window: MainWindow, qtbot: QtBot) -> None:
     document = window.document
     assert document is not None
     qtbot.waitUntil(lambda: set(document.estimates) == set(document.plan.workloads), timeout=WAIT_MS)
-    window.bottom.setCurrentWidget(window.charts)
-    qtbot.waitUntil(lambda: window.charts.bars is not None, timeout=WAIT_MS)
-    ((name, heights, brush),) = bars(window)
-    assert name == "ours, estimated"
-    assert heights == [document.estimates[r.workload.key].us for r in document.plan.regions if r.workload]
-    assert brush is Qt.BrushStyle.BDiagPattern
     document.select_region(document.plan.regions[0])
     text = window.details.text.toPlainText()
     assert "by the ranking rules" in text and "Not measured" in text
     play(window, qtbot)
     assert "by the ranking rules" not in window.details.text.toPlainText()
-    assert "estimated" not in " ".join(n for n, _, _ in bars(window))
 
 
 def test_another_gpu_has_other_estimates(window: MainWindow, qtbot: QtBot) -> None:

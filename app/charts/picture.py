@@ -1,0 +1,94 @@
+"""A chart as data: what is drawn, what the pointer reads, and the table behind it. No Qt."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from io import StringIO
+
+BAR = 0.38
+
+
+@dataclass(frozen=True)
+class Bars:
+    """`base` is where each bar begins (0 if empty), `spread` its (lowest, highest). Hatched: estimated."""
+
+    name: str
+    x: Sequence[float]
+    height: Sequence[float]
+    token: str
+    width: float = BAR
+    base: Sequence[float] = ()
+    spread: Sequence[tuple[float, float]] = ()
+    hatched: bool = False
+
+
+@dataclass(frozen=True)
+class Dots:
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    token: str
+    size: int = 7
+    faint: bool = False
+    hollow: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """Straight from point to point; a `step` keeps its height until the next."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    token: str
+    dashed: bool = False
+    step: bool = False
+
+
+Mark = Bars | Dots | Line
+
+
+@dataclass(frozen=True)
+class Tip:
+    """What the pointer reads near a place."""
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Without marks, `empty` says what to do. `names` are written under places of the x axis.
+
+    `log` draws both axes logarithmic. `note` stands in the corner: what is not in the chart, where figures come from.
+    """
+
+    title: str
+    x_label: str = ""
+    y_label: str = ""
+    marks: tuple[Mark, ...] = ()
+    names: tuple[tuple[float, str], ...] = ()
+    tips: tuple[Tip, ...] = ()
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[object, ...], ...] = ()
+    log: bool = False
+    note: str = ""
+    empty: str = ""
+
+    def csv(self) -> str:
+        out = StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(self.header)
+        writer.writerows(self.rows)
+        return out.getvalue()
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a chart may need beyond the document: the GPUs that are meant, and what is known of both."""
+
+    gpu: str = ""
+    other_gpu: str = ""
+    figures: dict[str, tuple[float, bool]] = field(default_factory=dict)  # workload -> (us, measured)
+    other_figures: dict[str, tuple[float, bool]] = field(default_factory=dict)

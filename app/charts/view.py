@@ -1,0 +1,233 @@
+"""Draws one Picture with pyqtgraph (imported on first use), tells the values under the pointer, and exports."""
+
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QMimeData, QPointF, QRect, QRectF, QSize, Qt
+from PySide6.QtGui import QBrush, QColor, QGuiApplication, QPainter, QPen
+from PySide6.QtWidgets import QToolTip, QVBoxLayout, QWidget
+
+from app.charts.picture import Bars, Dots, Line, Picture
+from app.theme import Theme, base_font
+from core.errors import BoltError
+
+LABEL = 30  # pixels that a name under the axis takes
+NEAR = 24  # pixels from which a dot is meant
+FAINT = 110
+
+
+class ChartView(QWidget):
+    """A plot made at the first `draw`."""
+
+    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.theme = theme
+        self.picture = Picture("")
+        self.plot: Any = None
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+
+    def set_theme(self, theme: Theme) -> None:
+        self.theme = theme
+        if self.plot is not None:
+            self._style()
+            self.draw(self.picture)
+
+    def _build(self) -> None:
+        import pyqtgraph
+
+        pyqtgraph.setConfigOptions(antialias=True)
+        self.plot = pyqtgraph.PlotWidget()
+        self.plot.setMenuEnabled(False)
+        self.plot.hideButtons()
+        self.plot.setFrameShape(self.plot.Shape.NoFrame)
+        self.legend = self.plot.addLegend(offset=(-8, 4), labelTextSize="10px", colCount=3)
+        self.plot.scene().sigMouseMoved.connect(self._hover)
+        self.plot.sigXRangeChanged.connect(self._name_places)
+        layout = self.layout()
+        assert layout is not None
+        layout.addWidget(self.plot)
+        self._style()
+
+    def _style(self) -> None:
+        t = self.theme
+        self.plot.setBackground(t["surface"])
+        self.plot.showGrid(x=False, y=True, alpha=0.12)
+        self.legend.setLabelTextColor(t["muted"])
+        for side in ("left", "bottom"):
+            axis = self.plot.getAxis(side)
+            axis.setPen(t["border"])
+            axis.setTextPen(t["muted"])
+            axis.setStyle(tickFont=base_font(10), tickLength=-4)
+
+    # Drawing ------------------------------------------------------------------------------------------------------
+
+    def draw(self, picture: Picture) -> None:
+        """Replace what is shown; the range stays while the same chart is drawn anew."""
+        if self.plot is None:
+            self._build()
+        self.picture = picture
+        plot, t = self.plot, self.theme
+        plot.setAccessibleName(picture.title)
+        plot.clear()
+        self.legend.clear()
+        for axis in ("left", "bottom"):
+            plot.getAxis(axis).setLogMode(picture.log)
+        for mark in picture.marks:
+            if isinstance(mark, Bars):
+                self._draw_bars(mark)
+            elif isinstance(mark, Dots):
+                self._draw_dots(mark)
+            else:
+                self._draw_line(mark)
+        note = f"  <span style='color:{t.hex('faint')}'>{picture.note}</span>" if picture.note else ""
+        plot.setTitle(f"{picture.title}{note}", color=t.hex("muted"), size="11px")
+        plot.setLabel("left", picture.y_label, color=t.hex("muted"))
+        plot.setLabel("bottom", picture.x_label, color=t.hex("muted"))
+        self._set_range()
+        self._name_places()
+
+    def _set_range(self) -> None:
+        bars = [m for m in self.picture.marks if isinstance(m, Bars)]
+        if not bars:
+            self.plot.getPlotItem().enableAutoRange()
+            self.plot.getPlotItem().autoRange()
+            return
+        tops = [h + b for m in bars for h, b in zip(m.height, m.base or [0.0] * len(m.height), strict=True)]
+        right = max(x for m in bars for x in m.x)
+        self.plot.setXRange(-0.7, max(6.0, right + 0.7) if self.picture.names[3:] else max(1.7, right + 0.7), padding=0)
+        self.plot.setYRange(0, max([1.0, *tops]) * 1.25, padding=0)
+
+    def _draw_bars(self, mark: Bars) -> None:
+        import numpy
+        import pyqtgraph
+
+        color = self.theme[mark.token]
+        brush = QBrush(color, Qt.BrushStyle.BDiagPattern) if mark.hatched else QBrush(color)
+        pen = pyqtgraph.mkPen(color if mark.hatched else None, width=1) if mark.hatched else None
+        base = list(mark.base) or [0.0] * len(mark.x)
+        self.plot.addItem(
+            pyqtgraph.BarGraphItem(
+                x=list(mark.x),
+                y0=base,
+                height=list(mark.height),
+                width=mark.width,
+                brush=brush,
+                pen=pen,
+                name=mark.name,
+            )
+        )
+        if mark.spread:
+            y = numpy.array(mark.height)
+            low, high = (numpy.array(side) for side in zip(*mark.spread, strict=True))
+            ink = pyqtgraph.mkPen(self.theme["text"], width=1)
+            x = numpy.array(mark.x)
+            self.plot.addItem(pyqtgraph.ErrorBarItem(x=x, y=y, bottom=y - low, top=high - y, beam=0.12, pen=ink))
+
+    def _draw_dots(self, mark: Dots) -> None:
+        import pyqtgraph
+
+        color = QColor(self.theme.soft(mark.token, FAINT)) if mark.faint else self.theme[mark.token]
+        pen = pyqtgraph.mkPen(color, width=1.6) if mark.hollow else None
+        brush = None if mark.hollow else QBrush(color)
+        xs, ys = self._scaled(mark.x, mark.y)
+        self.plot.addItem(pyqtgraph.ScatterPlotItem(x=xs, y=ys, size=mark.size, pen=pen, brush=brush, name=mark.name))
+
+    def _draw_line(self, mark: Line) -> None:
+        import pyqtgraph
+
+        style = Qt.PenStyle.DashLine if mark.dashed else Qt.PenStyle.SolidLine
+        pen = pyqtgraph.mkPen(self.theme[mark.token], width=1.5 if mark.dashed else 2, style=style)
+        xs, ys = self._scaled(mark.x, mark.y)
+        if mark.step:
+            self.plot.plot([*xs, xs[-1]], ys, stepMode="center", pen=pen, name=mark.name)
+        else:
+            self.plot.plot(xs, ys, pen=pen, name=mark.name)
+
+    def _scaled(self, xs: Any, ys: Any) -> tuple[list[float], list[float]]:
+        """Places on the axes: their logarithms where the chart is logarithmic."""
+        from math import log10
+
+        if not self.picture.log:
+            return list(xs), list(ys)
+        return [log10(x) for x in xs], [log10(y) for y in ys]
+
+    def _name_places(self) -> None:
+        """As many names under the axis as there is room for."""
+        names = self.picture.names
+        if not names:
+            self.plot.getAxis("bottom").setTicks(None)
+            return
+        low, high = self.plot.viewRange()[0]
+        step = max(1, -(-int((high - low) * LABEL) // max(1, self.plot.width())))
+        self.plot.getAxis("bottom").setTicks([[name for i, name in enumerate(names) if i % step == 0]])
+
+    # The pointer --------------------------------------------------------------------------------------------------
+
+    def tip_at(self, place: QPointF) -> str:
+        """What is said of a place of the plot's scene: of the column under it, or of the nearest dot."""
+        box = self.plot.getPlotItem().vb
+        if self.picture.names:
+            x = box.mapSceneToView(place).x()
+            near = min(self.picture.tips, key=lambda t: abs(t.x - x), default=None)
+            return near.text if near is not None and abs(near.x - x) <= 0.5 else ""
+        found = ("", float(NEAR))
+        for tip in self.picture.tips:
+            ((x,), (y,)) = self._scaled([tip.x], [tip.y])
+            at = box.mapViewToScene(QPointF(x, y))
+            away = (at - place).manhattanLength()
+            if away < found[1]:
+                found = tip.text, away
+        return found[0]
+
+    def _hover(self, place: QPointF) -> None:
+        text = self.tip_at(place)
+        if text:
+            QToolTip.showText(self.plot.mapToGlobal(self.plot.mapFromScene(place)), text, self.plot)
+        else:
+            QToolTip.hideText()
+
+    # Out ----------------------------------------------------------------------------------------------------------
+
+    def svg(self) -> bytes:
+        from PySide6.QtSvg import QSvgGenerator
+
+        data = QByteArray()
+        buffer = QBuffer(data)
+        buffer.open(QIODevice.OpenModeFlag.WriteOnly)
+        size = self.plot.size()
+        made = QSvgGenerator()
+        made.setOutputDevice(buffer)
+        made.setSize(QSize(size.width(), size.height()))
+        made.setViewBox(QRect(0, 0, size.width(), size.height()))
+        made.setTitle(self.picture.title)
+        painter = QPainter(made)
+        painter.fillRect(QRect(0, 0, size.width(), size.height()), self.theme["surface"])
+        painter.setPen(QPen())
+        self.plot.render(painter, QRectF(0, 0, size.width(), size.height()), self.plot.viewport().rect())
+        painter.end()
+        return bytes(data.data())
+
+    def save(self, path: Path) -> None:
+        """PNG, SVG or CSV by the name's end. Raises BoltError."""
+        kind = path.suffix.lower()
+        try:
+            if kind == ".svg":
+                path.write_bytes(self.svg())
+            elif kind == ".csv":
+                path.write_text(self.picture.csv(), encoding="utf-8")
+            elif kind == ".png":
+                if not self.plot.grab().save(str(path)):
+                    raise BoltError(f"can't write the chart to {path}", "choose another folder, or make room")
+            else:
+                raise BoltError(f"{path.name} is no PNG, SVG or CSV file", "end its name with .png, .svg or .csv")
+        except OSError as error:
+            remedy = "choose another folder, or make room on the disk"
+            raise BoltError(f"can't write the chart to {path}: {error.strerror or error}", remedy) from error
+
+    def copy(self) -> None:
+        """The picture and the table, both at once: what is pasted depends on where."""
+        data = QMimeData()
+        data.setImageData(self.plot.grab().toImage())
+        data.setText(self.picture.csv())
+        QGuiApplication.clipboard().setMimeData(data)
