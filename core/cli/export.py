@@ -41,10 +41,9 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
     from core.device import is_here, resolve_gpu
     from core.export.exporter import Origins, check_target, complete_choices, export
     from core.export.lower import refuse_missing_kernels
-    from core.session import fitted, open_model
-    from templates.types import DType
+    from core.session import fitted
 
-    session = open_model(args.model, args.batch, DType(_DTYPES[args.dtype]), args.plan)
+    session = _open(args, reporter)
     refuse_missing_kernels(session.graph, session.plan)
     out = Path(args.output)
     check_target(out.absolute())
@@ -56,7 +55,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
     guessed = sum(key not in chosen for key in choices)
     if guessed:
         reporter.log(f"{guessed} of {len(choices)} workloads have no record of {gpu.name}: their kernels are estimates")
-    origins = Origins(session.origin, args.batch, session.notes)
+    origins = Origins(session.origin, session.batch, session.notes)
     manifest = export(
         session.graph, session.plan, choices, gpu, out, toolchain, origins, args.name, args.jobs,
         lambda done, count, file: reporter.log(f"compiled {done}/{count}: {file}"),
@@ -69,6 +68,27 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
             f"the library in {out} does not compute what {args.model} computes", "see `verify`, and report it"
         )
     return 0
+
+
+def _open(args: argparse.Namespace, reporter: Reporter) -> "Session":
+    """The model; for a GPU that is only named, a built-in model at the batch its records are of."""
+    from core.device import resolve_gpu
+    from core.records.store import Records
+    from core.session import open_model
+    from core.tuner.recorded import open_recorded
+    from templates.types import DType
+
+    dtype = DType(_DTYPES[args.dtype])
+    if args.gpu.strip().lower() == "auto":
+        return open_model(args.model, args.batch, dtype, args.plan)
+    records = Records()
+    try:
+        session, why = open_recorded(args.model, args.batch, dtype, args.plan, records, resolve_gpu(args.gpu).name)
+    finally:
+        records.close()
+    if why:
+        reporter.log(why)
+    return session
 
 
 def _choices(

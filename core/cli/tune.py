@@ -13,6 +13,7 @@ from core.errors import Cancelled, RecordError
 if TYPE_CHECKING:
     from core.session import Session
     from core.tuner.events import Event, Listener, WorkloadFinished
+    from templates.types import DType
 
 _DTYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}
 
@@ -51,10 +52,13 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
     from core.session import open_model
     from templates.types import DType
 
-    session = open_model(args.model, args.batch, DType(_DTYPES[args.dtype]), args.plan)
+    dtype = DType(_DTYPES[args.dtype])
+    if args.replay:
+        return _replay(args, reporter, dtype)
+    session = open_model(args.model, args.batch, dtype, args.plan)
     if not session.plan.workloads:
         reporter.log(f"{session.name} has no region that is tuned")
-    return _replay(args, reporter, session) if args.replay else _tune(args, reporter, session)
+    return _tune(args, reporter, session)
 
 
 def _tune(args: argparse.Namespace, reporter: Reporter, session: "Session") -> int:
@@ -67,16 +71,19 @@ def _tune(args: argparse.Namespace, reporter: Reporter, session: "Session") -> i
         return show(job, reporter, session, job.identity.gpu.name, True, args.record_run)
 
 
-def _replay(args: argparse.Namespace, reporter: Reporter, session: "Session") -> int:
-    from core.device import resolve_gpu
+def _replay(args: argparse.Namespace, reporter: Reporter, dtype: "DType") -> int:
     from core.records.store import Records
+    from core.tuner.recorded import open_recorded, recorded_gpu
     from core.tuner.replay import ReplayJob, events_from_records
 
-    gpu = resolve_gpu(args.gpu).name
     records = Records()
     try:
-        job = ReplayJob(events_from_records(session.plan, records, gpu), args.speed)
-        return show(job, reporter, session, gpu, False, args.record_run)
+        gpu, why_gpu = recorded_gpu(args.gpu, records)
+        session, why_batch = open_recorded(args.model, args.batch, dtype, args.plan, records, gpu.name)
+        for line in filter(None, (why_gpu, why_batch)):
+            reporter.log(line)
+        job = ReplayJob(events_from_records(session.plan, records, gpu.name), args.speed)
+        return show(job, reporter, session, gpu.name, False, args.record_run)
     finally:
         records.close()
 
