@@ -28,7 +28,8 @@ def bench(tmp_path, monkeypatch):
     )
     monkeypatch.setenv("BOLT_CACHE", str(tmp_path / "cache"))
     plan = FusionPlan("toy", (*regions, Region("pool", Kind.POOL, ("p",), ("b",), ("c",), "")))
-    monkeypatch.setattr("core.session.open_model", lambda *a: Session(None, plan, "toy", "toy", None, "f16"))
+    for place in ("core.session.open_model", "core.tuner.recorded.open_model"):
+        monkeypatch.setattr(place, lambda *a: Session(None, plan, "toy", "toy", None, "f16"))
     bench = Bench()
 
     @contextlib.contextmanager
