@@ -31,7 +31,7 @@ def plans(document: Document, context: Context) -> Picture:
         if r.workload is not None
     )
     return Picture(
-        "Plan A against plan B", "", "us, added up", tuple(marks), ((0.0, names[0]), (1.0, names[1])), tips,
+        "Plan A against plan B", "", "us", tuple(marks), ((0.0, names[0]), (1.0, names[1])), tips,
         ("plan", "region", "workload", "us", "from"), rows, note=note,
     )  # fmt: skip
 
@@ -82,7 +82,7 @@ def runs(document: Document, context: Context) -> Picture:
         Tip(i, 0, f"{r}\nbefore {micros(a)}\nnow {micros(b)}\n{ratio(a / b)}") for i, (r, _, a, b) in enumerate(pairs)
     )
     return Picture(
-        "Run A against run B", "", "best of a workload, us", marks,
+        "Run A against run B", "", "us", marks,
         tuple((float(i), p[0]) for i, p in enumerate(pairs)), tips,
         ("region", "workload", "before us", "now us"), tuple(pairs), empty="The two runs share no finished workload.",
     )  # fmt: skip
@@ -108,7 +108,7 @@ def gpus(document: Document, context: Context) -> Picture:
     tips = [Tip(i, 0, _gpu_text(r, context)) for i, r in enumerate(rows)]
     table = tuple((r[0], r[1], r[2], _said(r[3]), r[4], _said(r[5])) for r in rows)
     return Picture(
-        "GPU A against GPU B", "", "best of a workload, us", tuple(marks),
+        "GPU A against GPU B", "", "us", tuple(marks),
         tuple((float(i), r[0]) for i, r in enumerate(rows)), tuple(tips),
         ("region", "workload", f"{context.gpu} us", "from", f"{context.other_gpu} us", "from"), table,
         note="estimates rank candidates; they were never timed", empty="Working out the figures of both.",

@@ -36,7 +36,7 @@ def against_vendor(document: Document, context: Context) -> Picture:
     if guesses:
         marks.append(Bars("ours, estimated", [x for x, _ in guesses], [y for _, y in guesses], "ours", hatched=True))
     return Picture(
-        "Regions against the vendor", "", "time of a region, us", tuple(marks),
+        "Regions against the vendor", "", "us", tuple(marks),
         tuple((float(i), r.id) for i, r in enumerate(shown)),
         tuple(Tip(i, 0.0, "\n".join(region_lines(document, r))) for i, r in enumerate(shown)),
         ("region", "workload", "ours us", "vendor us", "vendor", "speed-up", "estimate us", "from"),
@@ -100,7 +100,7 @@ def waterfall(document: Document, context: Context) -> Picture:
     note = f"each timed alone, {document.run.provenance}; {left} regions are not timed" if known else ""
     rows = tuple((r.id, h, b + h) for (r, _), b, h in zip(known, bases, heights, strict=True))
     return Picture(
-        "Latency by region", "", "us, added up", tuple(marks), tuple(names), tuple(tips),
+        "Latency by region", "", "us", tuple(marks), tuple(names), tuple(tips),
         ("region", "us", "up to here us"), rows, note=note, empty="Press Tune to see where the time goes.",
     )  # fmt: skip
 

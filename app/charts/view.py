@@ -1,5 +1,7 @@
 """Draws one Picture with pyqtgraph (imported on first use), tells the values under the pointer, and exports."""
 
+from html import escape
+from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +9,15 @@ from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QMimeData, QPointF, Q
 from PySide6.QtGui import QBrush, QColor, QGuiApplication, QPainter, QPen
 from PySide6.QtWidgets import QToolTip, QVBoxLayout, QWidget
 
-from app.charts.picture import Bars, Dots, Line, Picture
+from app.charts.picture import Bars, Dots, Line, Mark, Picture
+from app.format import figures
 from app.theme import Theme, base_font
 from core.errors import BoltError
 
 LABEL = 30  # pixels that a name under the axis takes
 NEAR = 24  # pixels from which a dot is meant
 FAINT = 110
+CHARACTER = 6.6  # pixels of the title's font
 
 
 class ChartView(QWidget):
@@ -41,9 +45,8 @@ class ChartView(QWidget):
         self.plot.setMenuEnabled(False)
         self.plot.hideButtons()
         self.plot.setFrameShape(self.plot.Shape.NoFrame)
-        self.legend = self.plot.addLegend(offset=(-8, 4), labelTextSize="10px", colCount=3)
         self.plot.scene().sigMouseMoved.connect(self._hover)
-        self.plot.sigXRangeChanged.connect(self._name_places)
+        self.plot.sigRangeChanged.connect(self._name_places)
         layout = self.layout()
         assert layout is not None
         layout.addWidget(self.plot)
@@ -53,7 +56,6 @@ class ChartView(QWidget):
         t = self.theme
         self.plot.setBackground(t["surface"])
         self.plot.showGrid(x=False, y=True, alpha=0.12)
-        self.legend.setLabelTextColor(t["muted"])
         for side in ("left", "bottom"):
             axis = self.plot.getAxis(side)
             axis.setPen(t["border"])
@@ -70,7 +72,6 @@ class ChartView(QWidget):
         plot, t = self.plot, self.theme
         plot.setAccessibleName(picture.title)
         plot.clear()
-        self.legend.clear()
         for axis in ("left", "bottom"):
             plot.getAxis(axis).setLogMode(picture.log)
         for mark in picture.marks:
@@ -80,12 +81,23 @@ class ChartView(QWidget):
                 self._draw_dots(mark)
             else:
                 self._draw_line(mark)
-        note = f"  <span style='color:{t.hex('faint')}'>{picture.note}</span>" if picture.note else ""
-        plot.setTitle(f"{picture.title}{note}", color=t.hex("muted"), size="11px")
+        plot.setTitle(self._head(), color=t.hex("muted"), size="11px")
+        plot.getPlotItem().titleLabel.setMinimumWidth(0)  # a long one must not push the plot out of its pane
         plot.setLabel("left", picture.y_label, color=t.hex("muted"))
         plot.setLabel("bottom", picture.x_label, color=t.hex("muted"))
         self._set_range()
         self._name_places()
+
+    def _head(self) -> str:
+        """Title, key and note in one line over the plot, where they hide nothing and go along into files."""
+        parts = [f"<b>{escape(self.picture.title)}</b>"]
+        for mark in self.picture.marks:
+            color = self.theme.hex(mark.token)
+            parts.append(f"<span style='color:{color}'>{_sign(mark)}</span> {escape(mark.name)}")
+        said = sum(len(m.name) + 6 for m in self.picture.marks) + len(self.picture.title) + len(self.picture.note)
+        if self.picture.note and said * CHARACTER < self.plot.width():
+            parts.append(f"<span style='color:{self.theme.hex('faint')}'>{escape(self.picture.note)}</span>")
+        return "&nbsp;&nbsp;&nbsp;".join(parts)
 
     def _set_range(self) -> None:
         bars = [m for m in self.picture.marks if isinstance(m, Bars)]
@@ -96,7 +108,7 @@ class ChartView(QWidget):
         tops = [h + b for m in bars for h, b in zip(m.height, m.base or [0.0] * len(m.height), strict=True)]
         right = max(x for m in bars for x in m.x)
         self.plot.setXRange(-0.7, max(6.0, right + 0.7) if self.picture.names[3:] else max(1.7, right + 0.7), padding=0)
-        self.plot.setYRange(0, max([1.0, *tops]) * 1.25, padding=0)
+        self.plot.setYRange(0, max([1.0, *tops]) * 1.1, padding=0)
 
     def _draw_bars(self, mark: Bars) -> None:
         import numpy
@@ -131,7 +143,7 @@ class ChartView(QWidget):
         pen = pyqtgraph.mkPen(color, width=1.6) if mark.hollow else None
         brush = None if mark.hollow else QBrush(color)
         xs, ys = self._scaled(mark.x, mark.y)
-        self.plot.addItem(pyqtgraph.ScatterPlotItem(x=xs, y=ys, size=mark.size, pen=pen, brush=brush, name=mark.name))
+        self.plot.addItem(pyqtgraph.ScatterPlotItem(x=xs, y=ys, size=mark.size, pen=pen, brush=brush))
 
     def _draw_line(self, mark: Line) -> None:
         import pyqtgraph
@@ -140,14 +152,12 @@ class ChartView(QWidget):
         pen = pyqtgraph.mkPen(self.theme[mark.token], width=1.5 if mark.dashed else 2, style=style)
         xs, ys = self._scaled(mark.x, mark.y)
         if mark.step:
-            self.plot.plot([*xs, xs[-1]], ys, stepMode="center", pen=pen, name=mark.name)
+            self.plot.plot([*xs, xs[-1]], ys, stepMode="center", pen=pen)
         else:
-            self.plot.plot(xs, ys, pen=pen, name=mark.name)
+            self.plot.plot(xs, ys, pen=pen)
 
     def _scaled(self, xs: Any, ys: Any) -> tuple[list[float], list[float]]:
         """Places on the axes: their logarithms where the chart is logarithmic."""
-        from math import log10
-
         if not self.picture.log:
             return list(xs), list(ys)
         return [log10(x) for x in xs], [log10(y) for y in ys]
@@ -156,8 +166,11 @@ class ChartView(QWidget):
         """As many names under the axis as there is room for."""
         names = self.picture.names
         if not names:
-            self.plot.getAxis("bottom").setTicks(None)
+            for side, at in (("bottom", 0), ("left", 1)):
+                low, high = self.plot.viewRange()[at]
+                self.plot.getAxis(side).setTicks([log_ticks(low, high)] if self.picture.log else None)
             return
+        self.plot.getAxis("left").setTicks(None)
         low, high = self.plot.viewRange()[0]
         step = max(1, -(-int((high - low) * LABEL) // max(1, self.plot.width())))
         self.plot.getAxis("bottom").setTicks([[name for i, name in enumerate(names) if i % step == 0]])
@@ -231,3 +244,18 @@ class ChartView(QWidget):
         data.setImageData(self.plot.grab().toImage())
         data.setText(self.picture.csv())
         QGuiApplication.clipboard().setMimeData(data)
+
+
+def _sign(mark: Mark) -> str:
+    if isinstance(mark, Bars):
+        return "▨" if mark.hatched else "■"
+    if isinstance(mark, Dots):
+        return "○" if mark.hollow else "●"
+    return "╌╌" if mark.dashed else "━"
+
+
+def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Places at 1, 2 and 5 of each power of ten between two logarithms; every power alone where there are many."""
+    steps = (1,) if high - low > 3 else (1, 2, 5)
+    found = [(log10(m * 10.0**e), m * 10.0**e) for e in range(floor(low), ceil(high) + 1) for m in steps]
+    return [(at, figures(value, 1)) for at, value in found if low <= at <= high]
