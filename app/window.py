@@ -13,6 +13,7 @@ from app.background import Background
 from app.document import Document
 from app.documents import Documents, ask_to_drop, dropped
 from app.estimates import Estimates
+from app.explaining import Explaining
 from app.export_control import ExportControl
 from app.exporting import Exporter
 from app.follow import Follower
@@ -25,6 +26,7 @@ from app.panels.details import DetailsPanel
 from app.panels.log import LogPanel
 from app.panels.nodes import NodesPanel
 from app.panels.regions import RegionsPanel
+from app.panels.source import SourcePanel
 from app.plan_control import PlanControl
 from app.project_control import ProjectControl
 from app.run import Changes
@@ -104,10 +106,17 @@ class MainWindow(QMainWindow):
         layout.addWidget(self.messages)
         layout.addWidget(self.pages, 1)
         self.setCentralWidget(centre)
-        self.regions, self.nodes, self.details = RegionsPanel(t), NodesPanel(t), DetailsPanel(t)
+        self.explaining = Explaining(self.background, self)
+        self.regions, self.nodes, self.details = RegionsPanel(t), NodesPanel(t), DetailsPanel(t, self.explaining)
         self.candidates, self.charts, self.log = CandidatesPanel(t), ChartsPanel(t, self.background), LogPanel(t)
+        self.source = SourcePanel(t, self.explaining)
         left = (("Regions", self.regions), ("Nodes", self.nodes))
-        bottom = (("Candidates", self.candidates), ("Charts", self.charts), ("Log", self.log))
+        bottom = (
+            ("Candidates", self.candidates),
+            ("Charts", self.charts),
+            ("Source", self.source),
+            ("Log", self.log),
+        )
         self.panels: tuple[Panel, ...] = (self.regions, self.nodes, self.details, *(page for _, page in bottom))
         self.left, self.bottom = _tabs(left), _tabs(bottom)
         self.setCorner(Qt.Corner.BottomLeftCorner, Area.BottomDockWidgetArea)
@@ -207,8 +216,9 @@ class MainWindow(QMainWindow):
             menu.addAction("Nothing yet").setEnabled(False)
 
     def _gpu_chosen(self) -> None:
-        self.charts.gpu = self.tuning.gpu
-        self.charts.refresh()
+        for panel in (self.charts, self.source, self.details):
+            panel.gpu = self.tuning.gpu
+            panel.refresh()
 
     def _reopen(self) -> None:
         a = self.commands
@@ -349,10 +359,11 @@ class MainWindow(QMainWindow):
     def set_theme(self, chosen: Theme) -> None:
         self.views.set_theme(chosen)
 
-    def _select_workload(self, key: str) -> None:
+    def _select_workload(self, key: str, candidate: str) -> None:
         regions = self.document.plan.workloads.get(key, []) if self.document else []
         if self.document is not None and regions:
             self.document.select_region(regions[0])
+            self.source.choose(key, candidate)
 
     # Leaving --------------------------------------------------------------------------------------------------------
 

@@ -260,7 +260,7 @@ def _alignment(number: bool) -> Qt.AlignmentFlag:
 class CandidatesPanel(QWidget):
     """Filters over the table."""
 
-    row_chosen = Signal(str)  # workload key
+    row_chosen = Signal(str, str)  # workload key, candidate
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -373,4 +373,5 @@ class CandidatesPanel(QWidget):
 
     def _row_changed(self, current: QModelIndex, previous: QModelIndex) -> None:
         if current.isValid() and self.table.hasFocus():
-            self.row_chosen.emit(self.model.row(current.row()).workload)
+            row = self.model.row(current.row())
+            self.row_chosen.emit(row.workload, row.name)

@@ -2,14 +2,17 @@
 
 from html import escape
 
+import numpy as np
 from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
 from app import edits
 from app.document import Document
+from app.explaining import Explaining
 from app.follow import Follower
 from app.format import micros, nbytes, rate, ratio, shape, spread, workload_line
 from app.graph.describe import reason
 from app.graph.model import box_line, region_title
+from app.panels.region_html import kernel_html, reproduce
 from app.run import Changes
 from app.theme import Theme
 from core.fusion.plan import Region
@@ -21,13 +24,16 @@ HOW = (
     "select several nodes; right-click to fuse or split.</p>"
 )
 MOST_NODES = 12
+SAMPLE = 200_000  # elements of a constant that its statistics look at
 
 
 class DetailsPanel(QWidget):
     """Rich text that can be selected and copied."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, theme: Theme, explaining: Explaining, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.explaining = explaining
+        self.gpu = ""  # the one that is meant, by the window
         self._links = Follower()
         self.document: Document | None = None
         self.theme = theme
@@ -38,6 +44,7 @@ class DetailsPanel(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.text)
+        explaining.ready.connect(self.refresh)
         self.set_theme(theme)
 
     def set_document(self, document: Document | None) -> None:
@@ -89,10 +96,24 @@ class DetailsPanel(QWidget):
         if len(nodes) == 1 and nodes[0].node is None and region is None:
             return f"<p class='title'>{escape(nodes[0].name)}</p><p class='muted'>{escape(nodes[0].detail)}</p>"
         if len(nodes) == 1 and nodes[0].node is not None and region is not None:
-            return node_html(document.graph, nodes[0].node) + "<hr>" + region_html(document, region, nodes[0].name)
+            return node_html(document.graph, nodes[0].node) + "<hr>" + self._region(document, region, nodes[0].name)
         if region is not None:
-            return region_html(document, region, nodes[0].name if nodes[0].name in region.nodes else region.nodes[0])
+            return self._region(document, region, nodes[0].name if nodes[0].name in region.nodes else region.nodes[0])
         return selection_html(document)
+
+    def _region(self, document: Document, region: Region, node: str) -> str:
+        parts = [region_html(document, region, node)]
+        if region.workload is not None:
+            run, estimate = document.workload_run(region), document.estimate(region)
+            if run is not None and run.best is not None:
+                name = run.best.candidate if run.best.source == "template" else ""
+            else:
+                name = estimate.candidate if estimate is not None else ""
+            story = self.explaining.story(region.workload, self.gpu, name) if name else None
+            parts += kernel_html(document, region, story, name)
+            line = escape(reproduce(document, self.gpu))
+            parts += ["<p class='head'>REPRODUCE</p>", f"<p><code>{line}</code></p>"]
+        return "".join(parts)
 
 
 def summary_html(document: Document) -> str:
@@ -260,7 +281,22 @@ def _tensor(graph: Graph, name: str) -> str:
     said = f"{kind.dtype} {shape(kind.shape)}" if kind else "type unknown"
     return (
         f"{escape(said)}<br><span class='muted'>{escape(name)}{', constant' if name in graph.constants else ''}</span>"
+        f"{_statistics(graph.constants[name]) if name in graph.constants else ''}"
     )
+
+
+def _statistics(values: np.ndarray) -> str:
+    """Range, mean, deviation and zeros of a constant; of a large one by an even sample."""
+    if not values.size or values.dtype.kind not in "fiu":
+        return ""
+    step = max(1, values.size // SAMPLE)
+    some = values.reshape(-1)[::step].astype(np.float64) if step == 1 else values.flat[::step].astype(np.float64)
+    about = "about " if step > 1 else ""
+    line = (
+        f"{about}{some.min():.3g} to {some.max():.3g}, mean {some.mean():.3g}, deviation {some.std():.3g}, "
+        f"{np.mean(some == 0):.1%} zeros"
+    )
+    return f"<br><span class='muted'>{line}</span>"
 
 
 def _short(value: object) -> str:
