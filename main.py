@@ -4,6 +4,7 @@ Only the standard library is imported here and on the way to `--help`, so it ans
 """
 
 import importlib.util
+import io
 import os
 import sys
 from pathlib import Path
@@ -19,6 +20,9 @@ def main(argv: list[str]) -> int:
     elsewhere = Path(sys.prefix) != root and python.exists()
     if wants_packages and elsewhere and any(importlib.util.find_spec(name) is None for name in PACKAGES):
         os.execv(python, [str(python), __file__, *argv])  # `python3 main.py` after setup, from any shell
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows ? for what it lacks
     from core.cli import run
 
     return run(argv)

@@ -1,15 +1,25 @@
 """Failures a user meets. Each is one line: what happened, to what, and what to do about it."""
 
+import re
+
+# Control characters, what changes the direction of writing, and halves of characters.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """One line that moves no cursor and hides nothing, whatever a file put into the text: the unseen as escapes."""
+    return _UNSEEN.sub(lambda found: repr(found[0])[1:-1], text)
+
 
 class BoltError(Exception):
     """Base of every failure that is reported to the user instead of a traceback.
 
-    `str(error)` is one line; newlines in what came from outside are folded.
+    `str(error)` is one printable line; newlines in what came from outside are folded.
     """
 
     def __init__(self, what: str, remedy: str = "") -> None:
-        self.what = " ".join(what.split())
-        self.remedy = " ".join(remedy.split())
+        self.what = printable(" ".join(what.split()))
+        self.remedy = printable(" ".join(remedy.split()))
         super().__init__(f"{self.what}; {self.remedy}" if remedy else self.what)
 
 

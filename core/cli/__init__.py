@@ -4,13 +4,14 @@ import argparse
 import importlib
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from core.errors import BoltError, Cancelled
+from core.errors import BoltError, Cancelled, printable
 
 # verb -> one line of help; the module core.cli.<verb> has configure(parser) and run(args) -> result or None.
 VERBS = {
@@ -27,6 +28,9 @@ VERBS = {
 }
 
 
+_OURS = re.compile("(\n|\x1b\\[[0-9;]*m)")
+
+
 class Reporter:
     """Where a verb writes: progress and logs to stderr, the result to stdout (as one JSON object with --json)."""
 
@@ -36,11 +40,16 @@ class Reporter:
 
     def log(self, text: str) -> None:
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+            print(shown(text), file=sys.stderr, flush=True)
 
     def result(self, data: dict[str, Any], text: Callable[[], str]) -> None:
         """Print the result: `data` with --json, else `text()`."""
-        print(json.dumps(data) if self.as_json else text(), flush=True)
+        print(json.dumps(data) if self.as_json else shown(text()), flush=True)
+
+
+def shown(text: str) -> str:
+    """The text as it may go to a terminal: lines and our own colours stay, any other control is shown as an escape."""
+    return "".join(part if _OURS.fullmatch(part) else printable(part) for part in _OURS.split(text))
 
 
 def parser() -> argparse.ArgumentParser:

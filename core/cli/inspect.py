@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from core.cli import Reporter
+from core.errors import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -131,7 +132,7 @@ def _row(table: "Table", *cells: str) -> None:
     """Names come from the model: they are text, never rich's markup, and keep to one line."""
     from rich.text import Text
 
-    table.add_row(*(Text(" ".join(c.split())) for c in cells))
+    table.add_row(*(Text(printable(" ".join(c.split()))) for c in cells))
 
 
 def _summary(session: "Session") -> str:
@@ -139,13 +140,13 @@ def _summary(session: "Session") -> str:
     tuned = sum(r.kind.tuned for r in plan.regions)
     batch = f", batch {session.batch}" if session.batch else ""
     lines = [
-        f"{session.name}{batch}, {session.dtype}: {len(session.graph.nodes)} nodes in {len(plan.regions)} regions, "
-        f"{tuned} of them tuned as {len(plan.workloads)} different workloads"
+        f"{printable(session.name)}{batch}, {session.dtype}: {len(session.graph.nodes)} nodes in "
+        f"{len(plan.regions)} regions, {tuned} of them tuned as {len(plan.workloads)} different workloads"
     ]
     missing = [r for r in plan.regions if not r.supported]
     if missing:
         lines.append(f"{len(missing)} regions have no kernel, so the model can't be exported:")
-        lines += [f"  {session.graph.node(r.nodes[0]).op} {r.nodes[0]}: {r.reason}" for r in missing]
+        lines += [printable(f"  {session.graph.node(r.nodes[0]).op} {r.nodes[0]}: {r.reason}") for r in missing]
     return "\n".join(lines)
 
 

@@ -1,5 +1,6 @@
 """A graph as text, one node a line: what passes print before and after."""
 
+from core.errors import printable
 from core.graph.ir import Graph, Node
 
 
@@ -15,9 +16,9 @@ def describe(graph: Graph) -> str:
 
 def _node(graph: Graph, node: Node) -> str:
     inputs = ", ".join(_operand(graph, t) for t in node.inputs)
-    attrs = "".join(f" {k}={v!r}" for k, v in sorted(node.attrs.items()))
+    attrs = "".join(f" {printable(k)}={v!r}" for k, v in sorted(node.attrs.items()))
     outputs = ", ".join(_tensor(graph, t) for t in node.outputs if t)
-    return f"{outputs} = {node.op}({inputs}){attrs}  # {node.name!r}"
+    return f"{outputs} = {printable(node.op)}({inputs}){attrs}  # {node.name!r}"
 
 
 def _operand(graph: Graph, tensor: str) -> str:

@@ -108,3 +108,39 @@ def test_a_closed_terminal_is_outlived_under_nohup_and_handlers_come_back(monkey
         signal.signal(signal.SIGHUP, before)
     assert core.cli.run(["doctor"]) == 130
     assert signal.getsignal(signal.SIGHUP) is before
+
+
+ESCAPES = "\x1b[31mred\x1b]0;title\x07 [bold]x[/bold]\r\n\t\u202e\0 \x9b2J"
+
+
+def test_no_name_of_a_model_drives_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from onnx import TensorProto, helper
+
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 4]) for n in ("x" + ESCAPES, "y"))
+    nodes = [
+        helper.make_node("Relu", [x.name], ["m" + ESCAPES], name=ESCAPES),
+        helper.make_node("Own" + ESCAPES, ["m" + ESCAPES], ["y"], name=ESCAPES + "2", **{"a" + ESCAPES: 1}),
+    ]
+    path = tmp_path / "\x1b[2J\udcff.onnx"
+    opsets = [helper.make_opsetid("", 17)]
+    model = helper.make_model(helper.make_graph(nodes, ESCAPES, [x], [y]), opset_imports=opsets)
+    path.write_bytes(model.SerializeToString())
+    assert core.cli.run(["inspect", str(path), "--graph"]) == 0
+    assert core.cli.run(["export", str(path), "--gpu", "h200", "-o", str(tmp_path / "out")]) == 1
+    assert core.cli.run(["inspect", str(path) + ESCAPES]) == 1
+    out, err = capsys.readouterr()
+    assert "Relu" in out and "\\x1b" in out and err.count("\n") == 2
+    unseen = {c for c in out + err if not c.isprintable()}
+    assert unseen == {"\n"}, unseen
+
+
+def test_our_own_colours_reach_the_terminal() -> None:
+    assert core.cli.shown("\x1b[1mbold\x1b[0m\n\x1b[2J") == "\x1b[1mbold\x1b[0m\n\\x1b[2J"
+
+
+def test_a_terminal_that_is_not_utf8_is_no_reason_to_fail() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "main.py"), "inspect", "mlp"], check=False, capture_output=True, timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert done.returncode == 0 and b"fc1 relu1" in done.stdout and not done.stderr
