@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
+from templates.epilogue import Epilogue
 from templates.gpu import GpuSpec
 from templates.types import DType
 
@@ -182,6 +183,8 @@ _PEAK_SHARE = {90: 0.58, 100: 0.58}
 _NATIVE_SHARE = 0.86
 _LATENCY_US = 0.75  # one K step that waits for DRAM or L2
 _BLOCK_US = 1.3  # a block's start, its first loads and its epilogue
+# Bytes of D and the source that an SM moves through its epilogues in a clock; fitted to resources/records of the H200.
+_EPILOGUE_BYTES_PER_CLOCK = 12.0
 LAUNCH_US = 2.0  # from one kernel's end to the next one's first block, in a CUDA graph
 PDL_GAIN_US = 1.0  # measured: worth about 1 us a kernel in a chain
 _REDUCE_US = 3.5  # the second kernel of split-K beyond the bytes it moves, launched without PDL
@@ -216,9 +219,11 @@ def occupancy(tile: Tile, itemsize: int, gpu: GpuSpec) -> int:
 
 def estimate(
     tile: Tile, m: int, n: int, k_steps: int, batch: int, useful_k: float, least_bytes: float, dtype: DType,
-    alignment: int, gpu: GpuSpec, slowdown: float = 1.0, slices: int = 1,
+    alignment: int, gpu: GpuSpec, slowdown: float = 1.0, slices: int = 1, element_bytes: int = 2,
 ) -> Cost:  # fmt: skip
     """The time of `batch` GEMMs of m x n in tiles over `k_steps` K tiles each.
+
+    `element_bytes` are what the epilogue reads and writes for each element of the output (`epilogue_bytes`).
 
     Rules and where they come from:
     - waves and tail: the busiest SM decides (paper section 3.2.2; CUTLASS efficient_gemm.md, wave quantization);
@@ -226,6 +231,8 @@ def estimate(
     - warp tile: larger warp tiles read less shared memory for each product (efficient_gemm.md, warp-level GEMM);
     - warps: fewer than 8 on an SM leave tensor cores idle (paper section 3.2.2: 4 or 8 warps a block);
     - stages against K depth: a step that is not covered by the stages in flight waits (Ampere tuning guide, cp.async);
+    - epilogue: a block's stores and its source's loads come after its products, an SM moves them at a rate of its own
+      (efficient_gemm.md, epilogue; the persistent sm90 kernels hide them);
     - bytes: least DRAM traffic, and L2 traffic of every block reading its operands (arithmetic intensity);
     - alignment: narrow accesses take more instructions (CUTLASS, alignment 8 for 16-bit types);
     - `slices` of split-K: more blocks of fewer steps, and partial sums written and read once (efficient_gemm.md).
@@ -249,6 +256,7 @@ def estimate(
     load = ceil(blocks / gpu.sm_count)
     full, rest = divmod(load, resident)
     compute = full * round_us(resident) + (round_us(rest) if rest else 0.0)
+    compute += load * tile.m * tile.n * element_bytes / (_EPILOGUE_BYTES_PER_CLOCK * gpu.clock_mhz)
     dram = least_bytes / (gpu.dram_gbs * 1e3)
     l2 = blocks * (tile.m + tile.n) * tile.k * k_steps * dtype.itemsize / (gpu.dram_gbs * _L2_OVER_DRAM * 1e3)
     us, bound = max((compute, "compute"), (dram + _BLOCK_US, "memory"), (l2, "L2"))
@@ -256,6 +264,11 @@ def estimate(
         us += _REDUCE_US + 2.0 * slices * m * n * 4 / (gpu.dram_gbs * _L2_OVER_DRAM * 1e3)
     useful = m * n / (ceil(m / tile.m) * tile.m * ceil(n / tile.n) * tile.n) * useful_k
     return Cost(us + LAUNCH_US, full + (rest > 0), blocks / (load * gpu.sm_count), useful, bound)
+
+
+def epilogue_bytes(epilogue: Epilogue) -> int:
+    """Bytes the epilogue moves for each element of the output: D, and the source if it has one."""
+    return epilogue.output.itemsize * (1 + epilogue.has_source)
 
 
 def store_objection(tile: Tile, width: int, itemsize: int) -> str | None:

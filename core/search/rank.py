@@ -1,7 +1,7 @@
 """From a workload and a GPU to tens of ranked candidates, by the families' written-down rules (paper section 3.2.2)."""
 
 from collections import Counter
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Hashable, Mapping
 from dataclasses import dataclass
 from math import ceil, isfinite
 
@@ -18,6 +18,10 @@ _TILE_SHARE = 4  # of the candidates, at most one in so many (and never fewer th
 # the best of all gets at least one in so many of the places, the others one place each.
 _RIVAL = 1.5
 _FAMILY_SHARE = 4
+# Within a family sizes have neighbours whose estimates err alike; what is named (a schedule, an iterator) has none.
+# Each combination of names whose best estimate is so near to the family's best gets at least one in so many of the places.
+_NEAR_STYLE = 1.1
+_STYLE_SHARE = 8
 _HOPEFUL = 4
 
 
@@ -57,9 +61,9 @@ def rank(
 ) -> Ranking:
     """Asks every family and takes the `limit` most promising kernels.
 
-    The best kernel of each family that is legal is always among them (limit permitting), and several of a family
-    that the estimates place near the best one. No tile takes more than its share, because clusters and stages of one
-    tile are alike. A kernel that is `built` goes before an equal one that is not.
+    The best kernel of each family that is legal is always among them (limit permitting), and several of a family or a
+    style (schedule, iterator) that the estimates place near the best one. No tile takes more than its share, because
+    clusters and stages of one tile are alike. A kernel that is `built` goes before an equal one that is not.
     """
     legal: list[Ranked] = []
     illegal, refused = [], []
@@ -111,8 +115,8 @@ def _choose(legal: list[Ranked], limit: int, built: Container[Kernel]) -> list[R
         tiles[tile_of(ranked.kernel)] += 1
         return True
 
-    for places, group in _family_places(near, limit):
-        got = 0
+    for places, group in _places(near, limit):
+        got = sum(r in taken for r in group)
         for ranked in group:
             got += got < places and take(ranked)
     for ranked in near:
@@ -121,14 +125,29 @@ def _choose(legal: list[Ranked], limit: int, built: Container[Kernel]) -> list[R
     return sorted(chosen, key=order.__getitem__)
 
 
-def _family_places(near: list[Ranked], limit: int) -> list[tuple[int, list[Ranked]]]:
-    """How many places each family has for certain, and its kernels; one place each comes before the further ones."""
-    groups: dict[str, list[Ranked]] = {}
-    for ranked in near:
-        groups.setdefault(ranked.kernel.family, []).append(ranked)
+def _places(near: list[Ranked], limit: int) -> list[tuple[int, list[Ranked]]]:
+    """How many places each family and style has for certain, and its kernels; one for each family comes first."""
+    families = _grouped(near, lambda kernel: kernel.family)
     best = near[0].score.us if near else 0.0
-    rivals = [g for g in groups.values() if g[0].score.us <= _RIVAL * best]
-    return [(1, g) for g in groups.values()] + [(limit // _FAMILY_SHARE - 1, g) for g in rivals]
+    rivals = [g for g in families if g[0].score.us <= _RIVAL * best]
+    styles = [s for g in rivals for s in _grouped(g, _style_of) if s[0].score.us <= _NEAR_STYLE * g[0].score.us]
+    return [
+        *((1, g) for g in families),
+        *((limit // _STYLE_SHARE, s) for s in styles),
+        *((limit // _FAMILY_SHARE, g) for g in rivals),
+    ]
+
+
+def _grouped(ranked: list[Ranked], key: Callable[[Kernel], Hashable]) -> list[list[Ranked]]:
+    groups: dict[Hashable, list[Ranked]] = {}
+    for one in ranked:
+        groups.setdefault(key(one.kernel), []).append(one)
+    return list(groups.values())
+
+
+def _style_of(kernel: Kernel) -> tuple[str, ...]:
+    """The values of the kernel's named, not sized, parameters."""
+    return tuple(value for _, value in kernel.params if isinstance(value, str))
 
 
 def tile_of(kernel: Kernel) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from templates.family import Candidate, Score
 from templates.gpu import GpuSpec
 from templates.sm80_conv import iterators
-from templates.tensorop import PDL_GAIN_US, Tile, estimate
+from templates.tensorop import PDL_GAIN_US, Tile, epilogue_bytes, estimate
 from templates.workload import ConvWorkload
 
 
@@ -20,7 +20,7 @@ def score(tile: Tile, candidate: Candidate, workload: ConvWorkload, gpu: GpuSpec
     alignment = candidate.kernel.alignment[0]
     cost = estimate(
         tile, m, n, k_steps, 1, k / (k_steps * tile.k), workload.bytes, workload.dtype, alignment, gpu, walk.slowdown,
-        candidate.launch.splits,
+        candidate.launch.splits, epilogue_bytes(workload.epilogue),
     )  # fmt: skip
     launches = 2 if candidate.launch.splits > 1 else 1
     us = cost.us - (PDL_GAIN_US * launches if candidate.launch.pdl else 0.0)

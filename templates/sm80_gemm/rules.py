@@ -4,7 +4,7 @@ from math import ceil
 
 from templates.family import Candidate, Score
 from templates.gpu import GpuSpec
-from templates.tensorop import PDL_GAIN_US, Tile, estimate
+from templates.tensorop import PDL_GAIN_US, Tile, epilogue_bytes, estimate
 from templates.workload import GemmWorkload
 
 
@@ -19,7 +19,7 @@ def score(tile: Tile, candidate: Candidate, workload: GemmWorkload, gpu: GpuSpec
     alignment = min(candidate.kernel.alignment[:2])
     cost = estimate(
         tile, workload.m, workload.n, k_steps, workload.batch, useful_k, workload.bytes, workload.dtype, alignment, gpu,
-        slices=candidate.launch.splits,
+        slices=candidate.launch.splits, element_bytes=epilogue_bytes(workload.epilogue),
     )  # fmt: skip
     launches = 2 if candidate.launch.splits > 1 else 1
     us = cost.us - (PDL_GAIN_US * launches if candidate.launch.pdl else 0.0)

@@ -28,6 +28,8 @@ EPILOGUE_CLOCKS = 500.0
 EPILOGUE_BYTES_PER_CLOCK = 32.0
 STREAM_K_FIXUP_CLOCKS = 9000.0  # partial tiles through memory, and the memset before the kernel
 LAUNCH_US, PDL_US = 2.2, 1.0
+# A cluster lies in one GPC of 16 or 18 SMs, some of which are fused off: clusters of four reach this share of the SMs.
+WIDE_CLUSTER_SHARE = 0.92
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,11 @@ def lay(kernel: Kernel, workload: GemmWorkload, gpu: GpuSpec) -> Shape:
     m, n, k = kernel.int("tile_m"), kernel.int("tile_n"), kernel.int("tile_k")
     cluster_m, cluster_n = kernel.int("cluster_m"), kernel.int("cluster_n")
     cluster = cluster_m * cluster_n
+    reached = gpu.sm_count * WIDE_CLUSTER_SHARE if cluster >= 4 else gpu.sm_count
     return Shape(
         m, n, k, cluster_m, cluster_n, str(kernel["schedule"]),
         ceil(workload.m / m), ceil(workload.n / n), workload.batch, ceil(workload.k / k),
-        gpu.sm_count // cluster * cluster,
+        int(reached) // cluster * cluster,
     )  # fmt: skip
 
 

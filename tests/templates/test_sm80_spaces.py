@@ -167,6 +167,19 @@ def test_small_gemms_are_estimated_near_the_measured_best_of_all_kernels():
         assert 0.8 * measured < us < 2 * measured
 
 
+@pytest.mark.parametrize(
+    ("shape", "chain", "measured"),
+    [
+        ((100352, 256, 64), "bias+add+relu", 54.4), ((100352, 256, 64), "bias+relu", 30.5),
+        ((25088, 512, 128), "bias+add+relu", 32.2), ((100352, 64, 256), "bias+relu", 20.8),
+    ],
+)  # fmt: skip
+def test_epilogues_that_move_most_bytes_are_priced(shape, chain, measured):
+    """Fastest of the sm80_gemm kernels in the shipped records of the H200."""
+    _, us = best(GemmWorkload(*shape, epilogue=parse_epilogue(chain)))
+    assert 0.8 * measured < us < 1.2 * measured
+
+
 def test_ranking_prefers_big_tiles_for_big_problems_and_many_blocks_for_small_ones():
     big, _ = best(GemmWorkload(4096, 4096, 4096))
     small, _ = best(GemmWorkload(32, 1000, 2048))
