@@ -181,6 +181,7 @@ def _pack(o: ops.PackChannels) -> tuple[str, str, Constants]:
     return "transpose.cuh", "pack_channels", {
         "n": o.n, "pixels": o.pixels, "channels": o.channels, "padded": o.padded, "stride_n": o.strides[0],
         "stride_pixel": o.strides[1], "stride_channel": o.strides[2],
+        "common": gcd(o.pixels, o.strides[0], o.strides[2]),
     }  # fmt: skip
 
 

@@ -86,6 +86,10 @@ def _image(shape: Sequence[int]) -> tuple[int, int, int, int]:
 
 def _pool(context: Context, node: Node) -> None:
     x, y = node.inputs[0], node.output
+    pads = [int(v) for v in attribute(node, "pads", [])]
+    if context.shape(x)[2:] == tuple(attribute(node, "kernel_shape", ())) and not any(pads):
+        _reduce_over(context, node, range(2, len(context.shape(x))))  # one window: a reduction has more threads for it
+        return
     spatial = len(context.shape(x)) - 2
     n, c, h, w = _image(context.shape(x))
     _, _, p, q = _image(context.shape(y))
@@ -176,13 +180,17 @@ _REDUCE = {
     "ReduceSum": ops.ReduceKind.SUM, "ReduceMean": ops.ReduceKind.MEAN, "ReduceMax": ops.ReduceKind.MAX,
     "ReduceMin": ops.ReduceKind.MIN, "ReduceProd": ops.ReduceKind.PROD, "ReduceL1": ops.ReduceKind.L1,
     "ReduceL2": ops.ReduceKind.L2, "ReduceSumSquare": ops.ReduceKind.SUM_SQUARE,
-    "GlobalAveragePool": ops.ReduceKind.MEAN, "GlobalMaxPool": ops.ReduceKind.MAX,
+    "AveragePool": ops.ReduceKind.MEAN, "GlobalAveragePool": ops.ReduceKind.MEAN, "GlobalMaxPool": ops.ReduceKind.MAX,
+    "MaxPool": ops.ReduceKind.MAX,
 }  # fmt: skip
 
 
 def _reduce(context: Context, node: Node) -> None:
     is_pool = node.op.startswith("Global")
-    axes = list(range(2, len(context.shape(node.inputs[0])))) if is_pool else _axes(context, node)
+    _reduce_over(context, node, range(2, len(context.shape(node.inputs[0]))) if is_pool else _axes(context, node))
+
+
+def _reduce_over(context: Context, node: Node, axes: Sequence[int]) -> None:
     cut = _cut_of(context, node.inputs[0], axes, ordered=False)
     read = context.builder.need_any(node.inputs[0], cut.layout)
     operation = ops.Reduce(_REDUCE[node.op], cut.outer, cut.axis, cut.inner)

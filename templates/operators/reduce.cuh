@@ -47,12 +47,18 @@ __global__ void __launch_bounds__(row_threads(C::axis) < 256 ? 256 : row_threads
   if (threadIdx.x % kThreads == 0) y[row] = To<U>::from(R::finish(total, C::axis));
 }
 
-// inner > 1: threads along x take a vector of inner elements each, threads along y share the axis.
+// inner > 1: threads along x take a vector of inner elements each, threads along y share the axis. Few along x, 128
+// bytes, so that one image with 1000 channels still gives every SM something.
+template <class C, class T>
+__host__ __device__ constexpr int column_threads() {
+  return C::inner / width<T>(C::inner) >= 8 ? 8 : 4;
+}
+
 template <class C, class T, class U>
 __global__ void __launch_bounds__(256) reduce_columns_kernel(T const* x, U* y) {
   constexpr int kWidth = width<T>(C::inner);
   constexpr int kVectors = C::inner / kWidth;
-  constexpr int kX = kVectors >= 32 ? 32 : kVectors >= 16 ? 16 : kVectors >= 8 ? 8 : 4;
+  constexpr int kX = column_threads<C, T>();
   constexpr int kY = 256 / kX;
   constexpr unsigned kBlocks = ceil_div(kVectors, kX);
   __shared__ float partial[kY][kX * kWidth];
@@ -93,7 +99,7 @@ int reduce(T const* x, U* y, cudaStream_t stream, bool pdl) {
     return launch(reduce_rows_kernel<C, T, U>, ceil_div(C::outer, kRows), kThreads * kRows, stream, pdl, x, y);
   } else {
     constexpr int kVectors = C::inner / width<T>(C::inner);
-    constexpr int kX = kVectors >= 32 ? 32 : kVectors >= 16 ? 16 : kVectors >= 8 ? 8 : 4;
+    constexpr int kX = column_threads<C, T>();
     return launch(reduce_columns_kernel<C, T, U>, C::outer * ceil_div(kVectors, kX), 256, stream, pdl, x, y);
   }
 }

@@ -40,31 +40,41 @@ int transpose(T const* x, U* y, cudaStream_t stream, bool pdl) {
   return launch(transpose_kernel<C, T, U>, kBlocks, 256, stream, pdl, x, y);
 }
 
-// C: n, pixels, channels, padded, stride_n, stride_pixel, stride_channel. One thread makes one pixel; with planar input
-// (stride_pixel 1) a warp reads each channel's plane contiguously, and writes are contiguous in any case.
+// C: n, pixels, channels, padded, stride_n, stride_pixel, stride_channel, common (divides pixels and the other strides).
+// How many pixels a thread makes: with planar input (stride_pixel 1) as many as one 16-byte write holds.
+template <class C, class U>
+__host__ __device__ constexpr unsigned pixels_a_thread() {
+  bool const whole = C::stride_pixel == 1 && width<U>(C::padded) == C::padded;
+  return whole ? unsigned(width<U>(C::padded * C::common) / C::padded) : 1u;
+}
+
 template <class C, class T, class U>
 __global__ void __launch_bounds__(256) pack_channels_kernel(T const* x, U* y) {
-  constexpr int kWidth = width<U>(C::padded);
-  unsigned const thread = blockIdx.x * 256u + threadIdx.x;
+  constexpr int kPixels = int(pixels_a_thread<C, U>()), kWidth = width<U>(C::padded);
+  unsigned const pixel = (blockIdx.x * 256u + threadIdx.x) * kPixels;
   wait_for_producers();
-  if (thread >= unsigned(C::n) * C::pixels) return;
+  if (pixel >= unsigned(C::n) * C::pixels) return;
   T const* const from =
-      x + size_t(thread / unsigned(C::pixels)) * C::stride_n + size_t(thread % unsigned(C::pixels)) * C::stride_pixel;
+      x + size_t(pixel / unsigned(C::pixels)) * C::stride_n + size_t(pixel % unsigned(C::pixels)) * C::stride_pixel;
 #pragma unroll
   for (int first = 0; first < C::padded; first += kWidth) {
-    Vec<U, kWidth> out;
+    Vec<U, kPixels * kWidth> out;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
       int const c = first + j;
-      out.v[j] = c < C::channels ? convert<U>(from[size_t(c) * C::stride_channel]) : To<U>::from(0.f);
+      Vec<T, kPixels> in{};
+      if (c < C::channels) in = load<kPixels>(from + size_t(c) * C::stride_channel);
+#pragma unroll
+      for (int i = 0; i < kPixels; ++i) out.v[i * kWidth + j] = c < C::channels ? convert<U>(in.v[i]) : To<U>::from(0.f);
     }
-    store(y + size_t(thread) * C::padded + first, out);
+    store(y + size_t(pixel) * C::padded + first, out);
   }
 }
 
 template <class C, class T, class U>
 int pack_channels(T const* x, U* y, cudaStream_t stream, bool pdl) {
-  return launch(pack_channels_kernel<C, T, U>, ceil_div(unsigned(C::n) * C::pixels, 256), 256, stream, pdl, x, y);
+  constexpr unsigned kThreads = unsigned(C::n) * C::pixels / pixels_a_thread<C, U>();
+  return launch(pack_channels_kernel<C, T, U>, ceil_div(kThreads, 256), 256, stream, pdl, x, y);
 }
 
 }  // namespace op

@@ -37,11 +37,24 @@ def windows() -> ModelProto:
     deep = m.op("DepthToSpace", norm, blocksize=2)
     pools = [m.op(kind, norm) for kind in ("GlobalAveragePool", "GlobalMaxPool")]
     # To one pixel, where channels-last is the output's own layout: the kernels write the library's output in its type.
-    pixel = m.op("AveragePool", norm, kernel_shape=[14, 14])
-    pixels = [m.op("MaxPool", norm, kernel_shape=[14, 14]), pixel, m.op("LRN", m.op("Tanh", pixel), size=3, alpha=0.1)]
+    one = {"kernel_shape": [13, 13], "strides": [13, 13]}
+    pixel = m.op("AveragePool", norm, **one)
+    whole = m.op("AveragePool", norm, kernel_shape=[14, 14])
+    pixels = [whole, m.op("MaxPool", norm, **one), pixel, m.op("LRN", m.op("Tanh", pixel), size=3, alpha=0.1)]
     flat = m.op("Gemm", m.op("Flatten", pooled), m.weight(5, 16 * 49, scale=0.05), transB=1)
+    odd = m.conv(m.input(3, 3, 5, 5), 3, 8)  # planes of 25 pixels: packed one by one
     return m.build(
-        inner, *joined, *parts, cut, deep, *pools, *pixels, flat, m.conv(y, 16, 16, group=4), m.op("ArgMax", x, axis=1)
+        odd,
+        inner,
+        *joined,
+        *parts,
+        cut,
+        deep,
+        *pools,
+        *pixels,
+        flat,
+        m.conv(y, 16, 16, group=4),
+        m.op("ArgMax", x, axis=1),
     )
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from core.export.operations import Concat, PackChannels, Pointwise, TiledTranspose
+from core.export.operations import Concat, PackChannels, Pointwise, Pool, Reduce, ReduceKind, TiledTranspose
 from core.export.program import OperatorStep
 from templates.types import DType
 from tests.core.export.models import Model, lowered, reference
@@ -97,6 +97,17 @@ def test_average_pool(include, ceil):
     y = m.op("AveragePool", m.input(1, 4, 8, 7), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 0, 1, 1],
              count_include_pad=include, ceil_mode=ceil)  # fmt: skip
     check(m.build(y))
+
+
+@pytest.mark.parametrize(("op", "kind"), [("AveragePool", ReduceKind.MEAN), ("MaxPool", ReduceKind.MAX)])
+def test_a_pool_with_one_window_is_a_reduction(op, kind):
+    m = Model()
+    y = m.conv(m.input(2, 8, 5, 7), 8, 16)
+    padded = m.op(op, y, kernel_shape=[5, 7], pads=[0, 0, 1, 0])
+    program = check(m.build(m.op(op, y, kernel_shape=[5, 7], strides=[2, 2]), padded), DType.F16, tolerance=3e-3)
+    made = [s.operation for s in program.steps if isinstance(s, OperatorStep)]
+    assert [o for o in made if isinstance(o, Reduce)] == [Reduce(kind, 2, 35, 16)]
+    assert [o.pad for o in made if isinstance(o, Pool)] == [(0, 0, 1, 0)]
 
 
 def test_one_dimensional_conv_and_pool():
