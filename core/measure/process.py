@@ -153,6 +153,7 @@ class _Answer:
     outcomes: list[Outcome] = field(default_factory=list)
     error: str = ""
     lost: str = ""
+    more: bool = False
     stage: Stage = Stage.LOAD
     doing: str = ""
     log: str = ""
@@ -188,6 +189,8 @@ class ProcessMeasurer:
         self._worker: Worker | None = None
         self._identity: GpuIdentity | None = None
         self._prepared = ""
+        self._vendor_ready: set[str] = set()  # in the child that runs
+        self._vendor_broken: set[str] = set()
         self.notes: list[str] = []
         self._said: set[str] = set()
 
@@ -197,6 +200,21 @@ class ProcessMeasurer:
             self._started()
         assert self._identity is not None
         return self._identity
+
+    def get_ready(self, workload: Workload, vendor: bool) -> bool:
+        """One step of what the workload's measuring needs beside kernels: the reference library, the vendor's plans.
+
+        False when nothing is left. Raises DeviceError or ToolchainError. What breaks here is told by `final`.
+        """
+        if self._reference is None:
+            self._reference_library()
+            return True
+        if not vendor or workload.key in self._vendor_ready | self._vendor_broken:
+            return False
+        answer = self._ask(workload, "vendor", key=workload.key)
+        if not answer.more:
+            (self._vendor_broken if answer.lost else self._vendor_ready).add(workload.key)
+        return answer.more
 
     def screen(self, workload: Workload, candidates: Sequence[tuple[Candidate, BuiltKernel]]) -> Iterator[Outcome]:
         """One outcome for each candidate, in order. Raises DeviceError or ToolchainError, never for a candidate."""
@@ -258,14 +276,16 @@ class ProcessMeasurer:
         """Ends the child process. Safe to call twice."""
         if self._worker is not None:
             self._worker.quit()
-            self._worker = None
-        self._prepared = ""
+        self._forget()
 
     def _drop(self) -> None:
         if self._worker is not None:
             self._worker.kill()
-            self._worker = None
-        self._prepared = ""
+        self._forget()
+
+    def _forget(self) -> None:
+        self._worker, self._prepared = None, ""
+        self._vendor_ready.clear()
 
     def _started(self) -> Worker:
         if self._worker is not None:
@@ -303,18 +323,22 @@ class ProcessMeasurer:
         if self._prepared == workload.key and self._worker is not None:
             return ""
         self._started()
-        if self._reference is None:
-            from core.measure.reference import build
-
-            self._reference = build(self.identity().spec.nvcc_arch)
+        reference = self._reference_library()
         self._prepared = ""
-        answer = self._ask(workload, "prepare", key=workload.key, reference=str(self._reference))
+        answer = self._ask(workload, "prepare", key=workload.key, reference=str(reference))
         if answer.lost:
             return f"the operands could not be prepared: {answer.lost}"
         if answer.error:
             return answer.error
         self._prepared = workload.key
         return ""
+
+    def _reference_library(self) -> Path:
+        if self._reference is None:
+            from core.measure.reference import build
+
+            self._reference = build(self.identity().spec.nvcc_arch)
+        return self._reference
 
     def _limit(self, workload: Workload, doing: str) -> float:
         if doing == "prepare":
@@ -345,6 +369,8 @@ class ProcessMeasurer:
             found.doing = str(message["begin"])
         elif "outcome" in message:
             found.outcomes.append(outcome_from_dict(message["outcome"]))
+        elif "more" in message:
+            found.more = bool(message["more"])
         elif "fatal" in message:
             found.lost, found.stage = f"the GPU context is lost: {message['fatal']}", Stage.CRASH
         elif "error" in message:

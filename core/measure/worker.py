@@ -1,10 +1,12 @@
 """The measuring process: `python -m core.measure.worker RUNTIME ORDINAL`, one JSON object a line in and out.
 
 Requests: {"do": "prepare", "key", "reference"}, {"do": "screen", "candidate", "library"},
-{"do": "final", "items": [{"candidate", "library"}], "vendor"}, {"do": "quit"}.
-Answers, in any number before the last: {"begin": name} (what runs next), {"note": text}, {"outcome": {...}};
-the last of a request is {"done": true}, {"error": text} (the request as a whole failed), or {"fatal": text}: this
-process ends now, because a CUDA context does not survive such an error. The first line of all is {"ready": identity}.
+{"do": "final", "items": [{"candidate", "library"}], "vendor"}, {"do": "vendor", "key"} (one step of making the
+vendor's side ready), {"do": "quit"}.
+Answers, in any number before the last: {"begin": name} (what runs next), {"note": text}, {"outcome": {...}}, {"more":
+whether a step is left}; the last of a request is {"done": true}, {"error": text} (the request as a whole failed), or
+{"fatal": text}: this process ends now, because a CUDA context does not survive such an error. The first line of all is
+{"ready": identity}.
 
 A crash or a hang of a kernel takes this process along and nothing else.
 """
@@ -23,6 +25,7 @@ from core.errors import BoltError
 from core.measure.bench import Bench
 from core.measure.runtime import open_runtime
 from core.measure.wire import identity_to_dict, outcome_to_dict
+from core.vendor import prepare as prepare_vendor
 from templates.family import candidate_from_dict
 from templates.workload import parse_workload
 
@@ -69,6 +72,9 @@ def _answer(bench: Bench, channel: Channel, request: dict[str, Any]) -> None:
         items = [(candidate_from_dict(i["candidate"]), Path(i["library"])) for i in request["items"]]
         for outcome in bench.final(items, request["vendor"]):
             channel.send(outcome=outcome_to_dict(outcome))
+    elif verb == "vendor":
+        channel.send(begin="vendor")
+        channel.send(more=prepare_vendor(parse_workload(request["key"])))
     else:
         raise ValueError(f"no request is called {verb!r}")
 

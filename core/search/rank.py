@@ -19,7 +19,7 @@ _TILE_SHARE = 4  # of the candidates, at most one in so many (and never fewer th
 _RIVAL = 1.5
 _FAMILY_SHARE = 4
 # Within a family sizes have neighbours whose estimates err alike; what is named (a schedule, an iterator) has none.
-# Each combination of names whose best estimate is so near to the family's best gets at least one in so many of the places.
+# Each combination of names whose best estimate is so near to the family's best gets at least one in so many places.
 _NEAR_STYLE = 1.1
 _STYLE_SHARE = 8
 _HOPEFUL = 4

@@ -256,7 +256,13 @@ class TuningJob:
             elif not self._measure_next():
                 if all(task.done for task in self._tasks):
                     return
-                self._drain(wait=True)
+                if not self._get_ready():
+                    self._drain(wait=True)
+
+    def _get_ready(self) -> bool:
+        """While the GPU waits for the compilers: a step of what measuring needs beside kernels, if one is left."""
+        vendor = self.options.vendor
+        return any(self._measurer.get_ready(task.workload, vendor) for task in self._tasks if not task.done)
 
     def _measure_next(self) -> bool:
         """One step of the most advanced task that can go on; False when the GPU has nothing to do."""

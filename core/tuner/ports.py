@@ -51,6 +51,13 @@ class Measurer(Protocol):
         """Raises DeviceError when there is no usable GPU."""
         ...
 
+    def get_ready(self, workload: Workload, vendor: bool) -> bool:
+        """One step of what measuring the workload needs beside kernels, for a GPU that waits for the compilers.
+
+        False when nothing is left. A step takes seconds: what the compilers finish meanwhile waits for it.
+        """
+        ...
+
     def screen(self, workload: Workload, candidates: Sequence[tuple[Candidate, BuiltKernel]]) -> Iterator[Outcome]:
         """Verify each candidate and time it briefly; one outcome each, in order."""
         ...

@@ -99,6 +99,21 @@ def peers(context: VendorContext) -> Peers:
     return found
 
 
+def prepare(workload: Workload) -> bool:
+    """Does one step of what `peers` needs beside operands, a cuDNN plan. False when nothing is left.
+
+    Never raises for a library that is absent or refuses: `peers` says so.
+    """
+    from core.vendor import cudnn
+
+    if isinstance(workload, Pair):
+        return any(prepare(part) for part in workload.parts)
+    try:
+        return isinstance(workload, ConvWorkload) and cudnn.prepare(workload)
+    except VendorError:
+        return False
+
+
 def _pair_peers(context: VendorContext, pair: Pair) -> Peers:
     """Two kernels one after the other, the intermediate in memory: every combination of each operator's fastest."""
     fastest: list[list[Peer]] = []

@@ -1,7 +1,8 @@
 """cuDNN through the graph API of nvidia-cudnn-frontend: NHWC convolution with the steps it can fuse.
 
 Every execution plan the heuristics propose is built and becomes a peer. The library fuses what it can of the chain;
-when no plan supports the whole of it, a shorter prefix is tried and the rest runs as a kernel of its own.
+when no plan supports the whole of it, a shorter prefix is tried and the rest runs as a kernel of its own. Plans depend
+on the workload alone: they can be built, one at a time, before there are operands (`prepare`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from core.vendor import WORKSPACE_BYTES, Peer, VendorAbsent, VendorContext, VendorError, described
@@ -19,7 +20,10 @@ from templates.types import DType
 from templates.workload import ConvWorkload
 
 MAX_PLANS = 10
-BUILD_SECONDS = 8.0  # plans of run-time compiled engines take up to seconds each; the best are proposed first
+# Of processor time, so that compilers beside cost the library no plan. Run-time compiled engines take up to seconds
+# each; the best are proposed first.
+BUILD_SECONDS = 8.0
+_KEPT = 256  # workloads whose plans are kept
 _X, _W, _BIAS, _SOURCE, _Y = 1, 2, 3, 4, 5
 
 
@@ -118,8 +122,11 @@ class ConvGraph:
         names = {"gelu_erf": "gelu", "gelu_tanh": "gelu_approx_tanh"}
         return getattr(graph, names.get(step.op, step.op))(input=y, name=step.op)
 
-    def plans(self) -> list[int]:
-        """Builds the plans the heuristics propose, best first, within the limits. Empty when nothing supports it."""
+    def plans(self) -> Iterator[int | None]:
+        """Builds the plans the heuristics propose, best first, within the limits: one at each step.
+
+        Yields its index, or None for one that can't be used. Nothing when the library does not support the graph.
+        """
         modes, graph, unsupported = self._cudnn.api.heur_mode, self.graph, self._cudnn.api.cudnnGraphNotSupportedError
         try:
             graph.validate()
@@ -128,24 +135,66 @@ class ConvGraph:
             graph.deselect_workspace_greater_than(WORKSPACE_BYTES)
             graph.check_support()
         except (unsupported, RuntimeError):
-            return []  # the caller tries a shorter prefix, and says so when that fails too
-        built: list[int] = []
-        seen: set[str] = set()
-        deadline = time.monotonic() + BUILD_SECONDS
+            return  # the caller tries a shorter prefix, and says so when that fails too
+        built, spent, seen = 0, 0.0, set[str]()
         for index in range(graph.get_execution_plan_count()):
-            if len(built) == MAX_PLANS or time.monotonic() > deadline:
-                break
+            if built == MAX_PLANS or spent > BUILD_SECONDS:
+                return
             name = graph.get_plan_name_at_index(index)
             if name in seen:
                 continue
             seen.add(name)
-            try:
-                graph.build_plan_at_index(index)
-            except (unsupported, RuntimeError):
-                continue  # a plan the heuristic proposes and the device can't run: the next one
-            if graph.get_workspace_size_plan_at_index(index) <= WORKSPACE_BYTES:
-                built.append(index)
-        return built
+            began = time.process_time()
+            usable = self._build(index)
+            spent += time.process_time() - began
+            built += usable
+            yield index if usable else None
+
+    def _build(self, index: int) -> bool:
+        """False for a plan the heuristic proposes and the device can't run, or that asks for too much workspace."""
+        try:
+            self.graph.build_plan_at_index(index)
+        except (self._cudnn.api.cudnnGraphNotSupportedError, RuntimeError):
+            return False
+        return bool(self.graph.get_workspace_size_plan_at_index(index) <= WORKSPACE_BYTES)
+
+
+class Plans:
+    """The plans of one workload: of the longest prefix of its epilogue that the library can run. See `step`."""
+
+    def __init__(self, cudnn: CuDnn, conv: ConvWorkload) -> None:
+        self.graph: ConvGraph | None = None
+        self.steps: tuple[EpilogueOp, ...] = ()
+        self.rest: tuple[EpilogueOp, ...] = ()
+        self.built: list[int] = []
+        self._work = self._search(cudnn, conv)
+
+    def step(self) -> bool:
+        """Builds one more plan. False when there is none left."""
+        return next(self._work, False)
+
+    def _search(self, cudnn: CuDnn, conv: ConvWorkload) -> Iterator[bool]:
+        for steps, rest in prefixes(conv.epilogue):
+            if rest and steps and _loses_type(conv):
+                continue
+            graph = ConvGraph(cudnn, conv, steps)
+            for index in graph.plans():
+                if index is not None:
+                    self.graph, self.steps, self.rest = graph, steps, rest
+                    self.built.append(index)
+                yield True
+            if self.built:
+                return
+
+
+@lru_cache(_KEPT)
+def _plans(cudnn: CuDnn, conv: ConvWorkload) -> Plans:
+    return Plans(cudnn, conv)
+
+
+def prepare(conv: ConvWorkload) -> bool:
+    """Builds one more plan for the workload. False when there is none left. Raises VendorError."""
+    return conv.accumulator == DType.F32 and _plans(_cudnn(), conv).step()
 
 
 def _channels_last(c: int, h: int, w: int) -> list[int]:
@@ -161,22 +210,21 @@ def peers(context: VendorContext) -> list[Peer]:
         raise VendorError(f"it is compared with float32 accumulation only, not {conv.accumulator}")
     cudnn = _cudnn()
     cudnn.api.set_stream(cudnn.handle, context.stream)
-    for steps, rest in prefixes(conv.epilogue):
-        if rest and steps and _loses_type(conv):
-            continue
-        graph = ConvGraph(cudnn, conv, steps)
-        plans = graph.plans()
-        if plans:
-            fused = "+".join(map(str, steps)) or "nothing"
-            return [
-                Peer(
-                    cudnn.source,
-                    f"plan {graph.graph.get_plan_name_at_index(index)}; {described(fused, rest)}",
-                    _launcher(cudnn, context, graph, index, rest),
-                )
-                for index in plans
-            ]
-    raise VendorError("none of its plans supports the convolution")
+    plans = _plans(cudnn, conv)
+    while plans.step():
+        continue
+    if plans.graph is None:
+        raise VendorError("none of its plans supports the convolution")
+    graph, rest = plans.graph, plans.rest
+    ending = described("+".join(map(str, plans.steps)) or "nothing", rest)
+    return [
+        Peer(
+            cudnn.source,
+            f"plan {graph.graph.get_plan_name_at_index(index)}; {ending}",
+            _launcher(cudnn, context, graph, index, rest),
+        )
+        for index in plans.built
+    ]
 
 
 def _loses_type(conv: ConvWorkload) -> bool:

@@ -172,6 +172,8 @@ class SimulatedMeasurer:
     notes: list[str] = field(default_factory=list)
     on_screen: Callable[[], None] = lambda: None
     closed: bool = False
+    steps: int = 0  # what `get_ready` has to do for each workload
+    readied: list[tuple[str, bool]] = field(default_factory=list)
 
     def identity(self) -> GpuIdentity:
         return self.gpu
@@ -186,6 +188,12 @@ class SimulatedMeasurer:
         return Measurement(
             workload.key, candidate.name, phase, samples, 2e-4, 1e-3, state=GpuState(1980, 3201, 40, 300.0)
         )
+
+    def get_ready(self, workload: Workload, vendor: bool) -> bool:
+        if [key for key, _ in self.readied].count(workload.key) == self.steps:
+            return False
+        self.readied.append((workload.key, vendor))
+        return True
 
     def screen(self, workload: Workload, candidates: Sequence[tuple[Candidate, BuiltKernel]]) -> Iterator[Outcome]:
         for candidate, _ in candidates:

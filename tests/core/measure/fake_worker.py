@@ -47,6 +47,7 @@ def main() -> None:
     if scenario == "refuses":
         say(error="no NVIDIA driver on this machine; install one")
         sys.exit(1)
+    steps: dict[str, int] = {}
     say(note="NVML is not there")
     say(ready=IDENTITY)
     for line in sys.stdin:
@@ -65,6 +66,12 @@ def main() -> None:
             if scenario == "error":
                 say(error="not a workload key")
                 continue
+        if request["do"] == "vendor":
+            say(begin="vendor")
+            if scenario == "vendor-crash":
+                os.abort()
+            steps[request["key"]] = steps.get(request["key"], 2) - 1
+            say(more=steps[request["key"]] > 0)
         if request["do"] == "final":
             final(scenario, request)
         say(done=True)

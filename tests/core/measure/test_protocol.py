@@ -112,3 +112,27 @@ def test_the_time_limit_grows_with_the_work() -> None:
     large = made._limit(GemmWorkload(8192, 8192, 8192), "x")
     assert small == pytest.approx(5, abs=0.1) and 20 < large < 120
     assert made._limit(GemmWorkload(1, 1, 1), "vendor") > small
+
+
+def test_the_vendor_is_made_ready_step_by_step_and_again_in_a_new_process(measurer: Measurers) -> None:
+    made = measurer("good")
+    assert [made.get_ready(WORKLOAD, True) for _ in range(4)] == [True, False, False, False]
+    assert not made.get_ready(GemmWorkload(16, 8, 8), False), "the vendor is not wanted"
+    made.close()
+    assert [made.get_ready(WORKLOAD, True) for _ in range(3)] == [True, False, False]
+
+
+def test_a_vendor_that_breaks_while_made_ready_is_left_to_the_finals(measurer: Measurers) -> None:
+    made, other = measurer("vendor-crash"), GemmWorkload(16, 8, 8)
+    assert [made.get_ready(w, True) for w in (WORKLOAD, other, WORKLOAD, other)] == [False] * 4
+    assert made._worker is None, "neither was tried a second time"
+
+
+def test_the_reference_is_compiled_first(measurer: Measurers, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    monkeypatch.setattr("core.measure.reference.build", lambda arch: compiled.append(arch) or Path("none.so"))
+    made = measurer("good")
+    made._reference = None
+    assert [made.get_ready(WORKLOAD, False) for _ in range(2)] == [True, False] and compiled == ["90a"]
+    list(made.screen(WORKLOAD, items("a")))
+    assert compiled == ["90a"]

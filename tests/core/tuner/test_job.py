@@ -126,6 +126,22 @@ def test_a_second_run_measures_nothing(tmp_path):
     assert of(Progress, events)[-1].workloads_done == 4
 
 
+def test_the_gpu_is_made_ready_while_the_compilers_work(tmp_path):
+    measurer = SimulatedMeasurer(steps=2)
+    screened_by_then = []
+
+    class Late(SimulatedBuilder):
+        def build(self, kernels, started=None):
+            deadline = time.monotonic() + 30
+            while len(measurer.readied) < 8 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            screened_by_then.append(len(measurer.screened))
+            yield from super().build(kernels, started)
+
+    run(job(tmp_path, builder=Late(), measurer=measurer, vendor=False))
+    assert Counter(measurer.readied) == {(w.key, False): 2 for w in WORKLOADS} and screened_by_then == [0]
+
+
 def test_retune_measures_again(tmp_path):
     run(job(tmp_path))
     measurer = SimulatedMeasurer()

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from core.measure.tensors import Slot
-from core.vendor import VendorContext, VendorError, cudnn, peers
+from core.vendor import VendorContext, VendorError, cudnn, peers, prepare
 from core.vendor.cudnn import CuDnn, prefixes
 from templates.epilogue import parse_epilogue
 from templates.types import DType
-from templates.workload import ConvWorkload
+from templates.workload import ConvWorkload, GemmWorkload
 
 
 class NotSupported(Exception):
@@ -165,6 +165,30 @@ def test_plans_that_do_not_build_or_ask_too_much_are_left_out(api: Api) -> None:
     found = cudnn.peers(context(conv("bias"), []))
     assert [p.detail.split()[1] for p in found] == [f"eng{i};" for i in range(cudnn.MAX_PLANS)]
     assert api.graphs[0].modes == ["A", "B", "FALLBACK"] and api.graphs[0].limit == 64 << 20
+
+
+def test_plans_are_built_one_by_one_before_there_are_operands(api: Api) -> None:
+    api.plans, api.fuses, work = ["eng0", "bad", "eng2"], 1, conv("bias+relu")
+    assert [prepare(work) for _ in range(5)] == [True, True, True, False, False]
+    built = len(api.graphs)
+    found = cudnn.peers(context(work, []))
+    assert [p.detail for p in found] == [f"plan eng{i}; fused bias; separate relu" for i in (0, 2)]
+    assert len(api.graphs) == built, "the finals build nothing again"
+
+
+def test_only_convolutions_have_something_to_prepare(api: Api) -> None:
+    assert not prepare(GemmWorkload(64, 64, 64)) and not prepare(conv("relu", accumulator=DType.F16))
+    assert not prepare(conv("relu", dtype=DType.I8)) and not any(g.executed for g in api.graphs)
+
+
+def test_the_time_of_other_processes_costs_no_plan(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10_000, 3))
+    monkeypatch.setattr(cudnn.time, "monotonic", lambda: next(clock))
+    api.plans = [f"eng{i}" for i in range(6)]
+    assert len(cudnn.peers(context(conv("bias"), []))) == 6
+    spent = iter(x for i in range(99) for x in (0.0, 3.0))
+    monkeypatch.setattr(cudnn.time, "process_time", lambda: next(spent))
+    assert len(cudnn.peers(context(conv("bias+relu"), []))) == 3
 
 
 def test_nothing_that_runs_is_a_note(api: Api) -> None:
