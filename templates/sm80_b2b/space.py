@@ -89,6 +89,8 @@ def tile_objection(i: Instance, itemsize: int) -> str | None:
             return f"{name} = {tile.n} over {tile.warps_n} warps is {warp_n} columns each: less than 32 do not compile"
         if warp_m < 16:
             return f"{tile.m} rows over {tile.warps_m} warps are {warp_m} each, an instruction has 16"
+        if tile.n * i.k // 8 % tile.threads:
+            return f"{name} = {tile.n}: a K tile of B is no whole number of accesses for each of {tile.threads} threads"
     if i.second.store_width(8, itemsize) < 8:
         return f"N1 = {i.n1} is too narrow for accesses of {8 * itemsize} bytes by {i.second.warps} warps"
     return _register_objection(i)

@@ -90,3 +90,28 @@ def test_hopper_pairs_compile_as_the_rules_count_them(tmp_path: Path) -> None:
     assert check(library, kernels[0], gemm(65536, 576, 136, 64, "bias+relu", "bias+relu")) == -1, "N0 is not covered"
     assert check(library, kernels[0], gemm(65536, 576, 120, 64, "bias+relu", "bias+relu")) == 0, "N0 is filled up"
     assert check(library, kernels[0], gemm(65536, 572, 128, 64, "bias+relu", "bias+relu")) == -1, "K is misaligned"
+
+
+@pytest.mark.parametrize("gpu_name", ["a100", "t4"])
+def test_mma_sync_pairs_compile(gpu_name: str, tmp_path: Path) -> None:
+    """Both residences, GEMM and conv; the generated source asserts that the rules count its shared memory."""
+    gpu, family = KNOWN_GPUS[gpu_name], families()["sm80_b2b"]
+    first = ConvWorkload(32, 56, 56, 64, 64, 3, 3, (1, 1, 1, 1), epilogue=parse_epilogue("bias+relu"))
+    pairs = (gemm(65536, 576, 128, 64, "gelu_erf", "add+tanh"), B2bConvWorkload(first, 64, parse_epilogue("bias+silu")))
+    kernels = {}
+    for pair in pairs:
+        for k in family.kernels(pair, gpu):
+            if family.illegal(k, pair, gpu) is None:
+                kernels.setdefault((pair.op, k["residence"]), (k, pair))
+    assert len(kernels) == 4
+    file, out = tmp_path / "kernels.cu", tmp_path / "kernels.so"
+    file.write_text("".join(family.source(k) for k, _ in kernels.values()))
+    flags = family.flags(next(iter(kernels.values()))[0], gpu)
+    ran = run([*base_command(find_toolchain()), *flags, "-Xptxas=-v", "-shared", file, "-o", out], tmp_path)
+    assert ran.status == 0, ran.log[-3000:]
+    assert all(u.spill_bytes == 0 for u in parse_ptxas(ran.log)) and "warning" not in ran.log
+    library = ctypes.CDLL(str(out))
+    for kernel_, pair in kernels.values():
+        assert check(library, kernel_, pair) == 0
+        args = args_of(pair, Launch(), gpu.sm_count)
+        assert getattr(library, f"bolt_check_{kernel_.name}")(ctypes.byref(args)) == -1, "null operands"

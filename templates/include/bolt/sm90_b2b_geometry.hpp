@@ -118,18 +118,24 @@ struct Geometry {
       decltype(tile_to_shape(k_major_atom<Element, kN0>(), Shape<Int<kN1>, Int<kN0>, Int<kChunks + 1>>{}));
   using SmemD = decltype(tile_to_shape(result_layout<Element, kN1>(), Shape<_64, Int<kN1>, Int<kStoreBuffers>>{}));
 
-  // What the boxes of bolt/sm90_b2b.hpp rely on: the second column of atoms lies behind all rows of the first.
-  static_assert(kBlockK == kAtomA || int(SmemA{}(_0{}, Int<kAtomA % kBlockK>{}, _0{})) == kStageRows * kAtomA,
-                "A lies as columns of atoms");
-  static_assert(kBlockK == kAtomA || int(SmemB0{}(_0{}, Int<kAtomA % kBlockK>{}, _0{})) == kN0 * kAtomA,
-                "B0 lies as columns of atoms");
-  static_assert(kN0 == kAtomB1 || int(SmemB1{}(_0{}, Int<kAtomB1 % kN0>{}, _0{})) == kN1 * kAtomB1,
-                "B1 lies as columns of atoms");
-  static_assert(kN1 == kAtomD || int(SmemD{}(_0{}, Int<kAtomD % kN1>{}, _0{})) == 64 * kAtomD,
-                "D lies as columns of atoms");
-  static_assert(int(SmemA{}(_0{}, _0{}, _1{})) == kStageRows * kBlockK &&
-                    int(SmemB0{}(_0{}, _0{}, _1{})) == kN0 * kBlockK && int(SmemB1{}(_0{}, _0{}, _1{})) == kN1 * kN0,
-                "stages and chunks lie one behind the other");
+  // What the boxes of bolt/sm90_b2b.hpp rely on: the second column of atoms lies behind all rows of the first, and
+  // stages, K blocks, chunks and buffers lie one behind the other. (Swizzles only permute within eight rows of an atom.)
+  template <class Smem, int kAtom, int kColumns>
+  static constexpr int second_atom() {
+    return kColumns == kAtom ? kAtom * int(size<0>(Smem{}))
+                             : int(get_nonswizzle_portion(Smem{})(_0{}, Int<kAtom % kColumns>{}, _0{}));
+  }
+  template <class Smem>
+  static constexpr int second_tile() {
+    return int(get_nonswizzle_portion(Smem{})(_0{}, _0{}, _1{}));
+  }
+  static_assert(second_atom<SmemA, kAtomA, kBlockK>() == kStageRows * kAtomA, "A lies as columns of atoms");
+  static_assert(second_atom<SmemB0, kAtomA, kBlockK>() == kN0 * kAtomA, "B0 lies as columns of atoms");
+  static_assert(second_atom<SmemB1, kAtomB1, kN0>() == kN1 * kAtomB1, "B1 lies as columns of atoms");
+  static_assert(second_atom<SmemD, kAtomD, kN1>() == 64 * kAtomD, "D lies as columns of atoms");
+  static_assert(second_tile<SmemA>() == kStageRows * kBlockK, "stages of A lie one behind the other");
+  static_assert(second_tile<SmemB0>() == kN0 * kBlockK, "K blocks of B0 lie one behind the other");
+  static_assert(second_tile<SmemB1>() == kN1 * kN0, "chunks of B1 lie one behind the other");
 
   using Mma0 = decltype(make_tiled_mma(GMMA::ss_op_selector<Element, Element, float, Shape<_64, Int<kN0>, _16>>()));
   using Mma1 = decltype(make_tiled_mma(GMMA::rs_op_selector<Element, Element, float, Shape<_64, Int<kN1>, _16>>()));

@@ -1,0 +1,137 @@
+"""What tests/gpu/test_kernels_b2b.py runs: pair kernels and the shapes each gets. Needs no GPU and no torch."""
+
+from dataclasses import dataclass, replace
+
+from templates import families
+from templates.epilogue import parse_epilogue
+from templates.family import Kernel, Launch
+from templates.gpu import GpuSpec
+from templates.types import DType
+from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair
+
+
+def gemm(m: int, k: int, n0: int, n1: int) -> B2bGemmWorkload:
+    return B2bGemmWorkload(GemmWorkload(m, n0, k), n1)
+
+
+def conv(
+    image: tuple[int, int, int, int], n0: int, n1: int, r: int = 3, s: int = 3,
+    pad: tuple[int, int, int, int] = (1, 1, 1, 1), stride: tuple[int, int] = (1, 1),
+    dilation: tuple[int, int] = (1, 1),
+) -> B2bConvWorkload:  # fmt: skip
+    return B2bConvWorkload(ConvWorkload(*image, n0, r, s, pad, stride, dilation), n1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel by the stem of its instance, and what else decides its code."""
+
+    family: str
+    stem: str
+    shapes: tuple[Pair, ...]
+    inner: str = "bias+relu"
+    outer: str = "bias+relu"
+    dtype: DType = DType.F16
+
+    def specialise(self, shape: Pair) -> Pair:
+        inner, outer = parse_epilogue(f"{self.inner}{self._stored}"), parse_epilogue(f"{self.outer}{self._stored}")
+        first = replace(shape.first, dtype=self.dtype, epilogue=inner)
+        return replace(shape, first=first, epilogue=outer)  # type: ignore[arg-type]
+
+    @property
+    def _stored(self) -> str:
+        return "" if self.dtype == DType.F16 else f"->{self.dtype}"
+
+    @property
+    def pairs(self) -> list[Pair]:
+        return [self.specialise(shape) for shape in self.shapes]
+
+    def kernel(self, gpu: GpuSpec) -> Kernel:
+        """Raises StopIteration if the family has no such instance."""
+        pair = self.pairs[0]
+        stem = f"{self.stem}_{pair.first.epilogue.ident}"
+        return next(k for k in families()[self.family].kernels(pair, gpu) if k.stem == stem)
+
+    def launches(self, gpu: GpuSpec) -> list[Launch]:
+        if self.family == "sm80_b2b":
+            return [Launch(), *([Launch(pdl=True)] if gpu.sm >= 90 else [])]
+        return [Launch(), Launch(pdl=True), Launch(variant=2), Launch(variant=3, pdl=True)]
+
+    @property
+    def name(self) -> str:
+        return f"{self.family}-{self.stem}-{self.inner}-{self.outer}-{self.dtype}"
+
+
+def gemms(n0: int, n1: int, *shapes: tuple[int, int]) -> tuple[Pair, ...]:
+    return tuple(gemm(m, k, n0, n1) for m, k in shapes)
+
+
+# Tails in M and K, one tile and many rounds; the paper's pairs (its 2464: 4 -> 1 -> 4 filled up to 8), and those the
+# kernels' forerunner was measured on.
+_64_16 = gemms(64, 16, (10, 256), (777, 256), (16384, 256), (20000, 96), (777, 8), (150001, 256)) + gemms(
+    56, 16, (777, 96)
+)
+_128_64 = gemms(128, 64, (10, 576), (130, 576), (777, 576), (32768, 576), (50001, 320), (50001, 8)) + gemms(
+    120, 64, (777, 200)
+)
+_64_64 = gemms(64, 64, (10, 64), (777, 8), (50001, 256), (16384, 200))
+_64_64_DEEP = (*_64_64, gemm(16384, 1000, 64, 64))
+_512_64 = gemms(512, 64, (10, 256), (777, 96), (16384, 256), (50001, 8)) + gemms(504, 64, (777, 320))
+HOPPER_GEMMS = [
+    Case("sm90_b2b", "64x16x64g2r_m1d2", _64_16),
+    Case("sm90_b2b", "128x64x64g2s_m2d1", (*_128_64, gemm(50001, 2048, 128, 64))),
+    Case("sm90_b2b", "128x64x32g2s_m2d2", _128_64),
+    Case("sm90_b2b", "128x64x64g2r_m1d1_x2", _128_64),
+    Case("sm90_b2b", "32x96x96g3r_m1d1", gemms(32, 96, (10, 96), (777, 96), (128320, 96), (5000, 200))),
+    Case("sm90_b2b", "128c4x64x64g2s_m1d1", _512_64),
+    Case("sm90_b2b", "256c2x64x64g2s_m1d2_x2", _512_64),
+    Case("sm90_b2b", "256x64x64g2s_m1d2_x2", gemms(256, 64, (10, 96), (777, 2304), (30001, 512))),
+    Case("sm90_b2b", "256x256x32g1s_m1d1_x2", gemms(256, 256, (10, 96), (16384, 512))),
+    Case("sm90_b2b", "48x24x32g2r_m1d2", gemms(48, 24, (10, 96), (777, 8), (50000, 1000)) + gemms(40, 24, (777, 96))),
+    Case("sm90_b2b", "16x8x32g1r_m1d2", gemms(8, 8, (2464, 8), (777, 24)) + gemms(16, 8, (20000, 40))),
+    Case("sm90_b2b", "64x64x64g4r_m1d2", _64_64),
+    Case("sm90_b2b", "64x64x64g1s_m1d1_o2", _64_64_DEEP),
+    Case("sm90_b2b", "64x64x64g2r_m2d2", _64_64, "bias+silu", "bias+gelu_erf", DType.BF16),
+    Case("sm90_b2b", "64x64x32g3s_m1d2", _64_64_DEEP, "gelu_erf", "bias+add+relu"),
+    Case("sm90_b2b", "64x64x64g2s_m2d2_x2", _64_64_DEEP, "bias+hard_swish", "scale(0.5)+bias+mul+tanh"),
+    Case("sm90_b2b", "64x64x128g1r_m1d2", _64_64, "scale(0.5)+bias+softplus", "identity"),
+    Case("sm90_b2b", "64x64x96g2r_m1d2", _64_64, "bias+elu(1)", "add"),
+]  # fmt: skip
+_IMAGES = (
+    conv((1, 8, 8, 64), 64, 64), conv((2, 13, 17, 64), 64, 64), conv((32, 56, 56, 64), 64, 64),
+    conv((3, 28, 30, 48), 64, 64), conv((3, 29, 31, 64), 64, 64, stride=(2, 2)),
+    conv((2, 20, 20, 128), 64, 64, 1, 1, (0,) * 4), conv((2, 20, 23, 64), 64, 64, 5, 3, (2, 0, 1, 1)),
+    conv((2, 21, 19, 72), 64, 64, pad=(2, 2, 2, 2), dilation=(2, 2)),
+    conv((2, 18, 20, 64), 64, 64, pad=(0, 0, 1, 1), stride=(2, 1)),
+)  # fmt: skip
+_PAPER_48 = (
+    conv((32, 224, 224, 8), 48, 48, stride=(2, 2)), conv((32, 112, 112, 48), 48, 48, stride=(2, 2)),
+    conv((32, 56, 56, 48), 48, 48), conv((1, 9, 7, 24), 40, 48),
+)  # fmt: skip
+_PAPER_64 = (
+    conv((32, 224, 224, 8), 64, 64, stride=(2, 2)), conv((32, 112, 112, 64), 64, 64, stride=(2, 2)),
+    conv((32, 56, 56, 64), 64, 64),
+)  # fmt: skip
+HOPPER_CONVS = [
+    Case("sm90_b2b", "64x64x64g2r_m1d2_conv", _IMAGES),
+    Case("sm90_b2b", "64x64x32g2r_m2d2_conv", _IMAGES, "bias+gelu_tanh", "bias+add+silu"),
+    Case("sm90_b2b", "64x64x32g4s_m1d2_conv", _IMAGES, "bias+leaky_relu(0.01)", "bias+hard_swish", DType.BF16),
+    Case("sm90_b2b", "64x256x64g2r_m1d1_conv", (conv((2, 13, 17, 64), 64, 256), conv((32, 56, 56, 64), 64, 256))),
+    Case("sm90_b2b", "64x64x16g3r_m2d2_conv", _PAPER_64),
+    Case("sm90_b2b", "48x48x16g3r_m2d2_conv", _PAPER_48),
+    Case("sm90_b2b", "48x48x64g4r_m1d1_conv", _PAPER_48[1:]),
+]
+AMPERE = [
+    Case("sm80_b2b", "64x64x128x32rf_4x1_4x1_s3_i16", gemms(64, 128, (10, 8), (777, 96), (50001, 576))),
+    Case("sm80_b2b", "64x64x256x32smem_2x2_1x4_s3_i16", gemms(64, 256, (10, 8), (777, 96), (50001, 576))),
+    Case("sm80_b2b", "64x128x64x32rf_4x1_4x1_s3_i16", _128_64[:6], "bias+gelu_erf", "bias+silu"),
+    Case("sm80_b2b", "128x128x64x32smem_4x2_4x2_s3_i16", _128_64[:6], "identity", "add+relu"),
+    Case("sm80_b2b", "64x64x64x32smem_2x2_2x2_s4_i16", _64_64, "bias+relu", "bias+tanh", DType.BF16),
+    Case("sm80_b2b", "64x96x64x32rf_4x1_4x1_s3_i16", gemms(96, 64, (10, 8), (777, 96), (50001, 256))),
+    Case("sm80_b2b", "64x64x64x32rf_4x1_4x1_s3_i16_conv", (*_IMAGES, *_PAPER_64)),
+    Case(
+        "sm80_b2b", "64x64x128x32smem_2x2_2x2_s3_i16_conv",
+        (conv((2, 13, 17, 64), 64, 128), conv((32, 56, 56, 64), 64, 128)),
+    ),
+]  # fmt: skip
+CASES = [*HOPPER_GEMMS, *HOPPER_CONVS, *AMPERE]

@@ -1,0 +1,184 @@
+"""Numerics of the pair kernels on a GPU, against two fp32 products in torch whose intermediate is rounded once.
+
+Inputs lie between NaN guards, so a read outside them that reaches the result shows; outputs are filled with NaN and lie
+between guards that must not change. Every kernel runs on every shape of its case, with and without PDL, with as few
+stages as it can have.
+"""
+
+import ctypes
+import os
+
+import pytest
+
+from core.measure.args import args_of
+from templates.family import Launch
+from templates.gpu import GpuSpec
+from templates.types import DType
+from templates.workload import GemmWorkload, Pair
+from tests.gpu.b2b_cases import CASES, HOPPER_CONVS, HOPPER_GEMMS, Case, conv, gemm
+
+torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
+from tests.gpu.test_kernels_sm80 import (  # noqa: E402  it needs torch
+    SENTINEL,
+    Guarded,
+    apply_chain,
+    reference_conv,
+)
+from tests.gpu.test_kernels_sm90 import Kernels, build, spec  # noqa: E402
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="no Hopper GPU"
+    ),
+    pytest.mark.timeout(400, method="thread"),  # a kernel that hangs is beyond the reach of signals
+]
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    gpu = spec()
+    wanted = {k.name: k for k in (case.kernel(gpu) for case in CASES)}
+    return Kernels(build(list(wanted.values()), gpu, tmp_path_factory.mktemp("b2b"), len(os.sched_getaffinity(0))))
+
+
+def operands(pair: Pair) -> dict[str, Guarded]:
+    """Every operand but the output; weights are scaled so that sums stay near one."""
+    nan, dtype, first, n0 = float("nan"), pair.dtype, pair.first, pair.second.k
+    made = {
+        "bias": Guarded((n0,), dtype, nan),
+        "b1": Guarded((pair.n1, n0), dtype, nan, scale=(3.0 / n0) ** 0.5),
+        "bias1": Guarded((pair.n1,), dtype, nan),
+        "source1": Guarded((pair.second.m, pair.n1), dtype, nan),
+    }
+    if isinstance(first, GemmWorkload):
+        made["a"] = Guarded((first.m, first.k), dtype, nan)
+        made["b"] = Guarded((n0, first.k), dtype, nan, scale=(3.0 / first.k) ** 0.5)
+    else:
+        made["a"] = Guarded((first.n, first.h, first.w, first.c), dtype, nan)
+        depth = first.r * first.s * first.c
+        made["b"] = Guarded((n0, first.r, first.s, first.c), dtype, nan, scale=(3.0 / depth) ** 0.5)
+    return made
+
+
+def reference(pair: Pair, tensors: dict[str, Guarded]) -> "torch.Tensor":
+    a, b = tensors["a"].tensor, tensors["b"].tensor
+    if isinstance(pair.first, GemmWorkload):
+        plain = a.float() @ b.float().t()
+    else:
+        plain = reference_conv(pair.first, a, b).reshape(pair.second.m, pair.second.k)
+    nothing = torch.zeros((), device="cuda")
+    middle = apply_chain(pair.first.epilogue, plain, tensors["bias"].tensor.float(), nothing).to(a.dtype).float()
+    product = middle @ tensors["b1"].tensor.float().t()
+    return apply_chain(pair.epilogue, product, tensors["bias1"].tensor.float(), tensors["source1"].tensor.float())
+
+
+def run(kernels: Kernels, case: Case, pair: Pair, launch: Launch, tensors: dict[str, Guarded], gpu: GpuSpec) -> None:
+    kernel = case.kernel(gpu)
+    args = args_of(pair, launch, gpu.sm_count)
+    for name, tensor in tensors.items():
+        setattr(args, name, tensor.tensor.data_ptr())
+    what = f"{kernel.name} {launch.name} on {pair.key}"
+    assert kernels.entry("check", kernel)(ctypes.byref(args)) == 0, f"{what}: its own check refuses"
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    assert kernels.entry("run", kernel)(ctypes.byref(args), stream) == 0, f"{what}: launch failed"
+    torch.cuda.synchronize()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_pair_matches_two_fp32_products(case: Case, kernels: Kernels) -> None:
+    gpu = spec()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    limit = 8e-3 if case.dtype == DType.BF16 else 1.5e-3
+    for pair in case.pairs:
+        torch.manual_seed(0)
+        tensors = operands(pair)
+        wanted = reference(pair, tensors)
+        for launch in case.launches(gpu):
+            d = Guarded((pair.second.m, pair.n1), pair.dtype, SENTINEL, fill=float("nan"))
+            run(kernels, case, pair, launch, tensors | {"d": d}, gpu)
+            what = f"{case.name} {launch.name} on {pair.key}"
+            got = d.tensor.float()
+            assert not got.isnan().any(), f"{what}: {int(got.isnan().sum())} outputs are NaN or were never written"
+            assert d.guards_hold(SENTINEL), f"{what}: wrote outside its output"
+            relative = ((got - wanted).norm() / wanted.norm()).item()
+            worst = ((got - wanted).abs() / (1 + wanted.abs())).max().item()
+            assert relative < limit, f"{what}: relative L2 {relative:.2e}"
+            assert worst < 8 * limit, f"{what}: worst element off by {worst:.2e}"
+
+
+def test_the_same_inputs_give_the_same_bits_every_time(kernels: Kernels) -> None:
+    """A ring that is handed over too early shows as a rare difference."""
+    gpu = spec()
+    for case in (HOPPER_GEMMS[1], HOPPER_GEMMS[3], HOPPER_GEMMS[7], HOPPER_CONVS[0]):
+        pair = case.pairs[2]
+        tensors = operands(pair)
+        results = []
+        for _ in range(12):
+            d = Guarded((pair.second.m, pair.n1), pair.dtype, SENTINEL, fill=float("nan"))
+            run(kernels, case, pair, Launch(pdl=True), tensors | {"d": d}, gpu)
+            results.append(d.tensor.clone())
+        assert all(torch.equal(results[0], r) for r in results[1:]), case.name
+
+
+CHAINED = ("64x64x64g4r_m1d2", "64x64x64g1s_m1d1_o2", "64x64x64g2r_m1d2_conv")
+
+
+@pytest.mark.parametrize("stem", CHAINED)
+def test_dependent_launches_wait_for_their_input(stem: str, kernels: Kernels) -> None:
+    """Six pairs, each reading the one before, in a CUDA graph with PDL, equal bit by bit to plain launches."""
+    gpu, layers = spec(), 6
+    case = next(c for c in CASES if c.stem == stem and (c.inner, c.outer) == ("bias+relu", "bias+relu"))
+    shape = case.specialise(conv((32, 56, 56, 64), 64, 64) if stem.endswith("conv") else gemm(40001, 64, 64, 64))
+    kernel = case.kernel(gpu)
+    weights = [operands(shape) for _ in range(layers)]
+    size = weights[0]["a"].tensor.shape
+    tensors = [torch.empty(size, dtype=torch.float16, device="cuda") for _ in range(layers + 1)]
+
+    def go(pdl: bool) -> None:
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        for i in range(layers):
+            args = args_of(shape, Launch(pdl=pdl), gpu.sm_count)
+            for name in ("b", "bias", "b1", "bias1"):
+                setattr(args, name, weights[i][name].tensor.data_ptr())
+            args.a, args.d = tensors[i].data_ptr(), tensors[i + 1].data_ptr()
+            assert kernels.entry("run", kernel)(ctypes.byref(args), stream) == 0
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        go(True)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        go(True)
+    for seed in range(6):
+        torch.manual_seed(seed)
+        start = torch.randn(size, device="cuda").half()
+        results = []
+        for launch in (lambda: go(False), graph.replay):
+            for tensor in tensors[1:]:
+                tensor.fill_(float("nan"))
+            tensors[0].copy_(start)
+            launch()
+            torch.cuda.synchronize()
+            results.append(tensors[-1].clone())
+        assert not results[0].isnan().any()
+        assert torch.equal(*results), f"seed {seed}: {int((results[0] != results[1]).sum())} values differ under PDL"
+
+
+def test_a_pair_kernel_refuses_what_it_cannot_run(kernels: Kernels) -> None:
+    gpu = spec()
+    for case in (HOPPER_GEMMS[0], HOPPER_CONVS[0]):
+        pair, kernel = case.pairs[1], case.kernel(gpu)
+        check = kernels.entry("check", kernel)
+        tensors = operands(pair)
+        args = args_of(pair, Launch(), gpu.sm_count)
+        for name, tensor in tensors.items():
+            setattr(args, name, tensor.tensor.data_ptr())
+        args.d = tensors["source1"].tensor.data_ptr()
+        assert check(ctypes.byref(args)) == 0
+        for field, value in (("n1", args.n1 + 8), ("b1", args.b1 + 2), ("bias", None), ("ldd", args.ldd + 1)):
+            kept = getattr(args, field)
+            setattr(args, field, value)
+            assert check(ctypes.byref(args)) == -1, field
+            setattr(args, field, kept)

@@ -1,0 +1,20 @@
+"""The cases of the GPU tests of pairs name instances that exist and are legal for their shapes, but for idle SMs."""
+
+import pytest
+
+from templates import families
+from templates.gpu import KNOWN_GPUS
+from tests.gpu.b2b_cases import CASES, Case
+
+H200 = KNOWN_GPUS["h200"]
+_IDLE = ("SM", "warp groups", "without work", "mostly zeros")  # small shapes are run though larger tiles leave SMs idle
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_case(case: Case) -> None:
+    kernel, family = case.kernel(H200), families()[case.family]
+    for pair in case.pairs:
+        assert family.refuses(pair, H200) is None
+        reason = family.illegal(kernel, pair, H200)
+        assert reason is None or any(word in reason for word in _IDLE), reason
+        assert kernel in list(family.kernels(pair, H200)), pair.key
