@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from templates.family import Kernel
 from templates.gpu import GpuSpec
@@ -82,6 +82,11 @@ def c_identifier(text: str) -> str:
     return text
 
 
+@cache
+def _wrapper() -> Template:
+    return _environment(INCLUDE_DIR).from_string(_WRAPPER)
+
+
 def wrap(kernel: Kernel, includes: tuple[str, ...], body: str) -> str:
     """The translation unit of one kernel; the units of several kernels may be concatenated.
 
@@ -89,8 +94,7 @@ def wrap(kernel: Kernel, includes: tuple[str, ...], body: str) -> str:
     ``size_t workspace(bolt_args const&)`` and ``int run(bolt_args const&, cudaStream_t)``. `includes` are header
     paths, emitted at file scope. The three become the exported C functions of include/bolt/abi.h.
     """
-    template = _environment(INCLUDE_DIR).from_string(_WRAPPER)
-    return template.render(
+    return _wrapper().render(
         name=c_identifier(kernel.name), namespace=namespace_of(kernel), includes=includes, body=body.strip("\n") + "\n"
     )
 

@@ -56,21 +56,22 @@ def own_headers(source: str, include: Path = INCLUDE) -> str:
     """Digest of every header of ours that the source includes, directly or not."""
     digest, seen = hashlib.sha256(), set()
     waiting = _INCLUDE.findall(source)
-    while waiting:
-        name = waiting.pop(0)
-        for path in (include / name, include / "bolt" / name):
-            if path not in seen and path.is_file():
+    folders = str(include), str(include / "bolt")
+    for name in waiting:
+        for path in (os.path.join(folder, name) for folder in folders):
+            if path not in seen and os.path.isfile(path):
                 seen.add(path)
-                text = _text(path, path.stat().st_mtime_ns)
+                text, included = _header(path, os.stat(path).st_mtime_ns)
                 digest.update(f"{name}\0{text}\0".encode())
-                waiting += _INCLUDE.findall(text)
+                waiting += included
     return digest.hexdigest()
 
 
 @cache
-def _text(path: Path, stamp: int) -> str:
-    """Contents of a header; `stamp` makes a changed one be read again."""
-    return path.read_text(encoding="utf-8")
+def _header(path: str, stamp: int) -> tuple[str, list[str]]:
+    """Contents of a header and what it includes; `stamp` makes a changed one be read again."""
+    text = Path(path).read_text(encoding="utf-8")
+    return text, _INCLUDE.findall(text)
 
 
 def cannot_write(error: OSError, place: Path) -> ToolchainError:
