@@ -1,6 +1,7 @@
 """The open models, one tab each: opening, switching, closing. Models are read in the background."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,6 +133,14 @@ class Documents(QObject):
         self.window.log.add("error", str(error))
         self.switched.emit()
         self._load_next()
+
+    def fill_recent(self) -> None:
+        menu = self.window.commands.recent_menu
+        menu.clear()
+        for path in self.window.settings.recent:
+            menu.addAction(path).triggered.connect(partial(self.open, path))
+        if menu.isEmpty():
+            menu.addAction("Nothing yet").setEnabled(False)
 
     # Tabs ---------------------------------------------------------------------------------------------------------
 

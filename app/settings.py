@@ -8,6 +8,7 @@ from core.paths import config_dir
 
 THEMES = ("system", "light", "dark")
 MOST_RECENT = 8
+SPEEDS = (1, 2, 4, 8, 16, 32, 100)  # of a replay
 DEFAULT_SPEED = 8.0
 
 

@@ -2,9 +2,7 @@
 
 from PySide6.QtWidgets import QCheckBox, QComboBox, QDialog, QDialogButtonBox, QDoubleSpinBox, QFormLayout, QWidget
 
-from app.settings import THEMES, Settings
-
-SPEEDS = (1, 2, 4, 8, 16, 32, 100)
+from app.settings import SPEEDS, THEMES, Settings
 
 
 class SettingsDialog(QDialog):

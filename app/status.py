@@ -1,10 +1,11 @@
 """The status bar: the GPU's state, what runs and how far, the records."""
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QProgressBar, QStatusBar, QWidget
+from PySide6.QtWidgets import QComboBox, QLabel, QProgressBar, QStatusBar, QWidget
 
 from app.format import seconds
 from app.run import Run
+from app.settings import SPEEDS
 from core.measure.measurement import GpuState
 
 
@@ -24,6 +25,13 @@ class Status(QStatusBar):
         self.addWidget(self.gpu)
         self.addWidget(self.bar)
         self.addWidget(self.job, 1)
+        self.speed = QComboBox()
+        self.speed.setAccessibleName("Replay speed")
+        self.speed.setToolTip("How many times faster than it was recorded")
+        for times in SPEEDS:
+            self.speed.addItem(f"{times}x", float(times))
+        self.speed.hide()
+        self.addPermanentWidget(self.speed)
         self.addPermanentWidget(self.records)
         self._gpu_name = ""
 
@@ -49,6 +57,7 @@ class Status(QStatusBar):
         self._show_state(run.state, run.replayed)
         text = progress_text(run, paused)
         self.job.setText(text)
+        self.speed.setVisible(run.running and run.replayed)
         progress = run.progress
         self.bar.setVisible(run.running)
         if progress is not None and progress.workloads:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
-from PySide6.QtWidgets import QFileDialog
+from PySide6.QtWidgets import QApplication, QFileDialog
 
 from app import tuning
 from app.bridge import EventBridge
@@ -45,6 +45,11 @@ class TuneControl(QObject):
         a["retune"].triggered.connect(lambda: self.tune_selected(anew=True))
         window.background.start("looking for a GPU", lambda job: _find_gpu(), self._gpu_found, self._no_gpu)
         self._count()
+        window.status.speed.activated.connect(self._speed_chosen)
+
+    def _speed_chosen(self) -> None:
+        self.window.settings.speed = float(self.window.status.speed.currentData())
+        self.job.set_speed(self.window.settings.speed)
 
     @property
     def running(self) -> bool:
@@ -157,6 +162,8 @@ class TuneControl(QObject):
         assert self.window.document is not None
         self.window.messages.hide()
         self.tuned = self.window.document
+        speeds = self.window.status.speed
+        speeds.setCurrentIndex(max(0, speeds.findData(self.window.settings.speed)))
         self.tuned.start_run(replayed, only)
         self.job.start(source)
 
@@ -173,6 +180,8 @@ class TuneControl(QObject):
         document, self.tuned = self.tuned, None
         if document is not None:
             self._tell_result(document)
+            QApplication.alert(self.window)
+        self.window.records.outdate()
         self._count()
         self.window.job_ended()
 

@@ -110,6 +110,14 @@ class Tuning(QObject):
                 self.paused = wanted
         self.state_changed.emit()
 
+    def set_speed(self, speed: float) -> None:
+        """How many times faster a recorded run plays from now on; nothing for a live one."""
+        from core.tuner.replay import ReplayJob
+
+        with self._lock:
+            if isinstance(self._job, ReplayJob):
+                self._job.speed = speed
+
     def cancel(self) -> None:
         """Stop soon; what was measured is kept. The end comes as an event."""
         self._cancelled.set()

@@ -8,6 +8,7 @@ from PySide6.QtGui import QActionGroup, QGuiApplication
 from PySide6.QtWidgets import QApplication
 
 from app import theme
+from app.document import Document
 from app.doctor import Doctor
 from app.graph.item import Mode
 from app.palette import Entry, Palette, entry_of
@@ -75,11 +76,22 @@ class ViewControl(QObject):
         for panel in window.panels:
             panel.set_theme(chosen)
 
+    def take_view(self, document: Document) -> None:
+        """What the project says of the view, once."""
+        view, document.wanted_view = document.wanted_view, {}
+        document.select_names([str(n) for n in view.get("selection") or ()])
+        mode = self.window.canvas.legend.mode.findText(str(view.get("mode", "")))
+        if mode >= 0:
+            self.window.canvas.legend.mode.setCurrentIndex(mode)
+        place = view.get("place") or document.place
+        if isinstance(place, list | tuple) and len(place) == 3 and all(isinstance(v, int | float) for v in place):
+            self.window.canvas.view.go_to((float(place[0]), float(place[1]), float(place[2])))
+
     # The graph ----------------------------------------------------------------------------------------------------
 
     def enable(self) -> None:
         document, a = self.window.document, self.window.commands
-        for name in ("find", "fit", "save_project", "save_project_as", "netron", "close_tab"):
+        for name in ("find", "fit", "save_project", "save_project_as", "report", "netron", "close_tab"):
             a[name].setEnabled(document is not None)
         for name in ("copy", "zoom", "producers", "consumers"):
             a[name].setEnabled(document is not None and bool(document.selection))

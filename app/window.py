@@ -25,10 +25,12 @@ from app.panels.charts import ChartsPanel
 from app.panels.details import DetailsPanel
 from app.panels.log import LogPanel
 from app.panels.nodes import NodesPanel
+from app.panels.records import RecordsPanel
 from app.panels.regions import RegionsPanel
 from app.panels.source import SourcePanel
 from app.plan_control import PlanControl
 from app.project_control import ProjectControl
+from app.report import ReportControl
 from app.run import Changes
 from app.settings import Settings
 from app.status import Status
@@ -77,6 +79,7 @@ class MainWindow(QMainWindow):
         self.estimates = Estimates(self)
         self.netron = NetronControl(self)
         self.exports = ExportControl(self, exporter)
+        self.reports = ReportControl(self)
         self.views = ViewControl(self)
         self._connect()
         self._arranged = self.saveState(LAYOUT_VERSION)
@@ -109,12 +112,14 @@ class MainWindow(QMainWindow):
         self.explaining = Explaining(self.background, self)
         self.regions, self.nodes, self.details = RegionsPanel(t), NodesPanel(t), DetailsPanel(t, self.explaining)
         self.candidates, self.charts, self.log = CandidatesPanel(t), ChartsPanel(t, self.background), LogPanel(t)
+        self.records = RecordsPanel(t, self.background)
         self.source = SourcePanel(t, self.explaining)
         left = (("Regions", self.regions), ("Nodes", self.nodes))
         bottom = (
             ("Candidates", self.candidates),
             ("Charts", self.charts),
             ("Source", self.source),
+            ("Records", self.records),
             ("Log", self.log),
         )
         self.panels: tuple[Panel, ...] = (self.regions, self.nodes, self.details, *(page for _, page in bottom))
@@ -162,7 +167,7 @@ class MainWindow(QMainWindow):
             sample.triggered.connect(partial(self.open, sample.text()))
         a.batch.activated.connect(self._reopen)
         a.dtype.activated.connect(self._reopen)
-        a.recent_menu.aboutToShow.connect(self._fill_recent)
+        a.recent_menu.aboutToShow.connect(documents.fill_recent)
         documents.switched.connect(self._switched)
         self.welcome.open_wanted.connect(documents.choose)
         self.welcome.chosen.connect(self.open)
@@ -171,7 +176,9 @@ class MainWindow(QMainWindow):
         self.canvas.view.menu_wanted.connect(self._context_menu)
         self.canvas.view.opened.connect(self.details.text.setFocus)
         self.candidates.row_chosen.connect(self._select_workload)
-        self.charts.failed.connect(self.messages.show_error)
+        for panel in (self.charts, self.records):
+            panel.failed.connect(self.messages.show_error)
+        self.records.told.connect(partial(self.messages.show_text, "done"))
         a.gpu.currentIndexChanged.connect(self._gpu_chosen)
         self._gpu_chosen()
 
@@ -206,14 +213,6 @@ class MainWindow(QMainWindow):
 
     def remember(self, path: str) -> None:
         self.settings.add_recent(path)
-
-    def _fill_recent(self) -> None:
-        menu = self.commands.recent_menu
-        menu.clear()
-        for path in self.settings.recent:
-            menu.addAction(path).triggered.connect(partial(self.open, path))
-        if menu.isEmpty():
-            menu.addAction("Nothing yet").setEnabled(False)
 
     def _gpu_chosen(self) -> None:
         for panel in (self.charts, self.source, self.details):
@@ -255,7 +254,7 @@ class MainWindow(QMainWindow):
             self._follow(document)
             self.canvas.show_document(document)
             self.setWindowTitle(f"{document.title} - Bolt Workbench")
-            self._take_view(document)
+            self.views.take_view(document)
         if document is None or document is not self.details.document:
             for panel in self.panels:
                 panel.set_document(document)
@@ -273,17 +272,6 @@ class MainWindow(QMainWindow):
             (document.shape_changed, self._shape_changed),
             (document.undo.indexChanged, self._enable),
         )
-
-    def _take_view(self, document: Document) -> None:
-        """What the project says of the view, once."""
-        view, document.wanted_view = document.wanted_view, {}
-        document.select_names([str(n) for n in view.get("selection") or ()])
-        mode = self.canvas.legend.mode.findText(str(view.get("mode", "")))
-        if mode >= 0:
-            self.canvas.legend.mode.setCurrentIndex(mode)
-        place = view.get("place") or document.place
-        if isinstance(place, list | tuple) and len(place) == 3 and all(isinstance(v, int | float) for v in place):
-            self.canvas.view.go_to((float(place[0]), float(place[1]), float(place[2])))
 
     def _tell_opened(self, document: Document | None) -> None:
         if document is None:

@@ -142,7 +142,9 @@ class GraphItem(QGraphicsItem):
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
         zoom = option.levelOfDetailFromTransform(painter.worldTransform())
-        exposed = option.exposedRect.adjusted(-20, -30, 20, 30)
+        self._paint(painter, option.exposedRect.adjusted(-20, -30, 20, 30), zoom)
+
+    def _paint(self, painter: QPainter, exposed: QRectF, zoom: float) -> None:
         shown = self._touching(exposed)
         if zoom >= FAR:
             self._paint_hulls(painter, shown, zoom)
@@ -152,6 +154,14 @@ class GraphItem(QGraphicsItem):
         else:
             self._paint_boxes(painter, shown, zoom)
         self._paint_marks(painter, zoom)
+
+    def paint_all(self, painter: QPainter, target: QRectF) -> None:
+        """The whole graph fitted into a rectangle of the painter's, at the detail that it has room for."""
+        zoom = target.width() / self._bounds.width()
+        painter.translate(target.topLeft())
+        painter.scale(zoom, zoom)
+        painter.translate(-self._bounds.topLeft())
+        self._paint(painter, self._bounds, zoom)
 
     def paint_overview(self, painter: QPainter) -> None:
         """All boxes as blocks of colour."""

@@ -33,11 +33,11 @@ _TICK_S = 0.05
 class ReplayJob:
     """A recorded run with the controls of a TuningJob. JobStarted says that nothing is measured.
 
-    `speed` divides the recorded pauses; 0 leaves them out.
+    `speed` divides the recorded pauses; 0 leaves them out. It may be changed at any time, from any thread.
     """
 
     def __init__(self, events: Sequence[TimedEvent], speed: float = 1.0) -> None:
-        self._events, self._speed = events, speed
+        self._events, self.speed = events, speed
         self._cancel, self._pause = threading.Event(), threading.Event()
 
     def pause(self) -> None:
@@ -58,8 +58,9 @@ class ReplayJob:
         results: dict[str, WorkloadFinished] = {}
         started, last = time.monotonic(), 0.0
         for timed in self._events:
-            if self._speed > 0:
-                self._cancel.wait((timed.t - last) / self._speed if timed.t > last else 0.0)
+            speed = self.speed
+            if speed > 0:
+                self._cancel.wait((timed.t - last) / speed if timed.t > last else 0.0)
             last = timed.t
             while self._pause.is_set() and not self._cancel.is_set():
                 self._cancel.wait(_TICK_S)
