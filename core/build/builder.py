@@ -21,6 +21,7 @@ from core.build.nvcc import (
     free_memory,
     parse_ptxas,
     run,
+    without_folders,
 )
 from core.build.toolchain import Toolchain
 from core.errors import Cancelled, ToolchainError
@@ -203,8 +204,8 @@ class Builder:
         return entries
 
     def _failed(self, kernel: Kernel, ran: Ran) -> Entry:
-        reason = first_error(ran.log, ran.status)
-        entry = Entry(kernel.name, error=reason, log=ran.log[:_LOG_BYTES])
+        log = without_folders(ran.log, self.toolchain.include_dirs)  # failures are records, and records are shared
+        entry = Entry(kernel.name, error=first_error(log, ran.status), log=log[:_LOG_BYTES])
         if ran.status > 0 and not _PASSING.search(ran.log):
             self.cache.store(self.key(kernel), entry)
         return entry

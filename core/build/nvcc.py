@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,7 +168,15 @@ _ERROR_LINE = re.compile(
     r"|undefined reference|^(cc1plus|collect2|/\S*ld|ld): |No space left on device|out of memory",
     re.IGNORECASE,
 )
+_FOLDER = re.compile(r"(?<![\w.)\]])/(?:[^\s/:()\"']+/)+")
 _DRIVER_LINE = re.compile(r"^nvcc error\s*:|^collect2: error|^\d+ errors? detected", re.IGNORECASE)
+
+
+def without_folders(log: str, include_dirs: Iterable[Path]) -> str:
+    """A compiler log for others to read: headers by their include path, this machine's folders left out."""
+    for folder in sorted(map(str, include_dirs), key=len, reverse=True):
+        log = log.replace(f"{folder}/", "")
+    return _FOLDER.sub("", log)
 
 
 def first_error(log: str, status: int = 1) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from core.build import toolchain as module
-from core.build.nvcc import first_error, free_memory, parse_ptxas
+from core.build.nvcc import first_error, free_memory, parse_ptxas, without_folders
 from core.build.toolchain import find_cutlass, find_host_compiler, find_nvcc, find_toolchain
 from core.errors import ToolchainError
 
@@ -134,3 +134,14 @@ def test_free_memory_minds_the_cgroup(tmp_path):
     assert free_memory(meminfo, tmp_path) == 8000 * 1024
     (tmp_path / "memory.max").write_text("4096\n")
     assert free_memory(meminfo, tmp_path) == 3996
+
+
+def test_a_log_for_others_names_no_folder_of_this_machine():
+    log = (
+        "/home/me/my env/site/cutlass/include/cutlass/gemm/a.h(262): error: x / y // z, a/b/c\n"
+        '  at "/home/me/.cache/work/1278-x/kernel0.cu" line 3\nIn file included from /usr/include/c++/12/cmath:47,\n'
+    )
+    include = Path("/home/me/my env/site/cutlass/include")
+    assert without_folders(log, (include.parent, include)) == (
+        'cutlass/gemm/a.h(262): error: x / y // z, a/b/c\n  at "kernel0.cu" line 3\nIn file included from cmath:47,\n'
+    )
