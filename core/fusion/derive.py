@@ -1,25 +1,18 @@
 """Whether a group of nodes can run as one kernel, which one, and if not, which node stands in the way and why."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from core.export.operators import refusal
 from core.fusion.assemble import Draft, borders
 from core.fusion.grow import Growth, grow
 from core.fusion.operators import ANCHORS, kind_of
+from core.fusion.persistent import Objection, join
 from core.fusion.plan import Kind, Refusal
 from core.fusion.values import counted, listed, uncompilable
 from core.fusion.workload_of import Anchor, anchor_of
 from core.graph.ir import Graph, Node
 from templates.types import DType
-
-
-@dataclass(frozen=True)
-class Objection:
-    """Why nodes can't be one region, and the node that stands in the way."""
-
-    reason: str
-    node: str
 
 
 def derive(graph: Graph, names: Sequence[str], dtype: DType, native: DType) -> Draft | Objection:
@@ -35,9 +28,11 @@ def derive(graph: Graph, names: Sequence[str], dtype: DType, native: DType) -> D
     position = {n.name: i for i, n in enumerate(graph)}
     nodes = [graph.node(n) for n in sorted(names, key=position.__getitem__)]
     anchors = [n for n in nodes if n.op in ANCHORS]
-    if len(anchors) > 1:
-        reason = f"{listed([a.name for a in anchors])} each need a kernel of their own; a region has one of them"
-        return Objection(reason, anchors[1].name)
+    if len(anchors) == 2:
+        return _pair(graph, anchors, nodes, dtype, native)
+    if len(anchors) > 2:
+        reason = f"{listed([a.name for a in anchors])} each need a kernel of their own; a region has two at most"
+        return Objection(reason, anchors[2].name)
     if anchors:
         return _around(graph, anchors[0], nodes, dtype, native)
     return _without_anchor(graph, nodes)
@@ -83,6 +78,23 @@ def _around(graph: Graph, anchor: Node, nodes: Sequence[Node], dtype: DType, nat
             f"{first.name} does not follow directly on {grown.nodes[-1].name}; an epilogue is a chain", first.name
         )
     return Objection(grown.stop_reason, first.name)
+
+
+def _pair(
+    graph: Graph, anchors: Sequence[Node], nodes: Sequence[Node], dtype: DType, native: DType
+) -> Draft | Objection:
+    """Two anchors, each with its epilogue, as one persistent kernel."""
+    cut = nodes.index(anchors[1])
+    parts = [_around(graph, anchors[0], nodes[:cut], dtype, native)]
+    if isinstance(parts[0], Draft):  # what the second one can't take may lie before it in the order, so name it first
+        parts.append(_around(graph, anchors[1], nodes[cut:], dtype, native))
+    for part, anchor in zip(parts, anchors, strict=False):
+        if isinstance(part, Objection):
+            return part
+        if not part.supported:
+            return Objection(part.reason, anchor.name)
+    first, second = (p for p in parts if isinstance(p, Draft))
+    return join(graph, first, second)
 
 
 # --- regions without an anchor -------------------------------------------------------------------------------------

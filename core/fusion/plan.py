@@ -36,13 +36,16 @@ class Operands:
     """Tensor names of a tuned region, as the kernel sees them. Empty string: not there.
 
     `bias` is a constant or a tensor of N elements, whatever its shape. `source` has the output's shape and may be a
-    constant. What a constant `b` holds: core.fusion.workload_of.
+    constant. What a constant `b` holds: core.fusion.workload_of. The last three are those of a pair's second operator.
     """
 
     a: str
     b: str
     bias: str = ""
     source: str = ""
+    b1: str = ""
+    bias1: str = ""
+    source1: str = ""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from core.graph.ir import Graph
 from core.graph.to_onnx import to_model
 from templates.epilogue import Epilogue, EpilogueOp
 from templates.types import MatrixLayout
-from templates.workload import ConvWorkload, GemmWorkload
+from templates.workload import ConvWorkload, GemmWorkload, Pair
 
 Tensors = dict[str, np.ndarray]
 
@@ -50,23 +50,35 @@ def run_plan(graph: Graph, plan: FusionPlan, feeds: Mapping[str, np.ndarray]) ->
 
 def _tuned(graph: Graph, region: Region, operands: Operands, tensors: Tensors) -> np.ndarray:
     """The result in the graph's own shape; inside, matrices (rows, N) as the kernel sees them."""
-    anchor = next(graph.node(n) for n in region.nodes if graph.node(n).op in ("Conv", "Gemm", "MatMul"))
+    anchors = [graph.node(n) for n in region.nodes if graph.node(n).op in ("Conv", "Gemm", "MatMul")]
     work, shape = region.workload, graph.shape(region.outputs[0])
-    channels_second = anchor.op == "Conv"
+    channels_second = anchors[0].op == "Conv"
+    first = work.first if isinstance(work, Pair) else work
+    assert first is not None and len(anchors) == (2 if isinstance(work, Pair) else 1)
     a, b = tensors[operands.a].astype(np.float64), tensors[operands.b].astype(np.float64)
-    if isinstance(work, ConvWorkload):
-        product = _conv(work, a, b)
+    if isinstance(first, ConvWorkload):
+        product = _conv(first, a, b)
     else:
-        assert isinstance(work, GemmWorkload)
-        product = _gemm(work, a, b, anchor.op, bool(anchor.attrs.get("transB", 0)), operands.b in graph.constants)
-    n = product.shape[-1]
-    bias = tensors[operands.bias].astype(np.float64).reshape(n) if operands.bias else None
-    source = None
-    if operands.source:
-        given = tensors[operands.source].astype(np.float64)
-        assert given.shape == shape
-        source = (np.moveaxis(given, 1, -1) if channels_second else given).reshape(-1, n)
-    result = _epilogue(work.epilogue, product.reshape(-1, n), bias, source)
+        trans_b = bool(anchors[0].attrs.get("transB", 0))
+        product = _gemm(first, a, b, anchors[0].op, trans_b, operands.b in graph.constants)
+
+    def finished(x: np.ndarray, chain: Epilogue, bias_name: str, source_name: str) -> np.ndarray:
+        n = x.shape[-1]
+        bias = tensors[bias_name].astype(np.float64).reshape(n) if bias_name else None
+        source = None
+        if source_name:
+            given = tensors[source_name].astype(np.float64)
+            assert given.shape == shape
+            source = (np.moveaxis(given, 1, -1) if channels_second else given).reshape(-1, n)
+        return _epilogue(chain, x.reshape(-1, n), bias, source)
+
+    result = finished(product, first.epilogue, operands.bias, operands.source)
+    if isinstance(work, Pair):
+        b1 = tensors[operands.b1].astype(np.float64)
+        stored_nk = anchors[1].op == "Conv" or bool(anchors[1].attrs.get("transB", 0))
+        b1 = b1.reshape(work.n1, -1) if stored_nk else b1
+        rows = _gemm(work.second, result, b1, "Gemm", stored_nk, constant_b=True)
+        result = finished(rows, work.epilogue, operands.bias1, operands.source1)
     if channels_second:
         moved = (shape[0], *shape[2:], shape[1])
         result = np.moveaxis(result.reshape(moved), -1, 1)

@@ -85,7 +85,7 @@ def test_reasons_are_those_of_the_edited_plan() -> None:
     [
         (["conv1", "nothing"], "the model has no node named nothing", "nothing"),
         (["conv1", "conv1"], "conv1 is named twice", "conv1"),
-        (["conv1", "conv2"], "conv1 and conv2 each need a kernel of their own", "conv2"),
+        (["conv1", "conv2"], "conv2 does not take the result of conv1 as its left operand", "conv2"),
         (["relu1", "conv2"], "relu1 comes before conv2", "relu1"),
         (["conv2", "relu2"], "relu2 does not follow directly on conv2", "relu2"),
         (["conv2", "add1", "relu2", "pool1"], "GlobalAveragePool has no epilogue form", "pool1"),

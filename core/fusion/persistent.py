@@ -1,0 +1,190 @@
+"""Persistent fusion: two regions in one kernel, the intermediate never in memory (paper section 3.1.1).
+
+The planner does not make such regions by itself: whether one is faster than its two parts is a matter of measuring
+(core.fusion.decide). Here is what could be one, and why a chain could not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core.fusion.assemble import Draft
+from core.fusion.plan import FusionPlan, Kind, Operands, Refusal, Region
+from core.fusion.values import many_readers
+from core.graph.ir import Graph
+from templates import families as all_families
+from templates.family import Family
+from templates.gpu import GpuSpec
+from templates.types import MatrixLayout
+from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair
+
+
+@dataclass(frozen=True)
+class Objection:
+    """Why nodes can't be one region, and the node that stands in the way."""
+
+    reason: str
+    node: str
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Two regions of a plan that could be one, by their ids. `parts` are the keys of the unfused workloads."""
+
+    first: str
+    second: str
+    kind: Kind
+    nodes: tuple[str, ...]
+    workload: Pair
+    reason: str
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        first, second = self.workload.parts
+        return first.key, second.key
+
+
+def propose(
+    graph: Graph, plan: FusionPlan, gpu: GpuSpec | None = None, families: Mapping[str, Family] | None = None
+) -> list[Proposal]:
+    """Every chain of two regions that one kernel could run, in the plan's order; chains of three give two proposals
+    that share a region. With a GPU, only those that a family has kernels for on it.
+    """
+    return [found for found in _considered(graph, plan, gpu, families) if isinstance(found, Proposal)]
+
+
+def refusals(
+    graph: Graph, plan: FusionPlan, gpu: GpuSpec | None = None, families: Mapping[str, Family] | None = None
+) -> list[Refusal]:
+    """Chains GEMM -> GEMM and convolution -> convolution that can't be one kernel, with the reason."""
+    return [found for found in _considered(graph, plan, gpu, families) if isinstance(found, Refusal)]
+
+
+def _considered(
+    graph: Graph, plan: FusionPlan, gpu: GpuSpec | None, families: Mapping[str, Family] | None
+) -> list[Proposal | Refusal]:
+    found: list[Proposal | Refusal] = []
+    for second in plan.regions:
+        first = _before(graph, plan, second)
+        if first is None:
+            continue
+        made = join(graph, _as_draft(first), _as_draft(second))
+        refused = made.reason if isinstance(made, Objection) else _unserved(made.workload, gpu, families)
+        if refused:
+            found.append(Refusal(first.nodes[0], second.nodes[0], refused))
+        elif isinstance(made, Draft) and isinstance(made.workload, Pair):
+            found.append(Proposal(first.id, second.id, made.kind, made.nodes, made.workload, made.reason))
+    return found
+
+
+def _before(graph: Graph, plan: FusionPlan, second: Region) -> Region | None:
+    """The tuned region whose result is the left operand of a tuned region."""
+    if second.operands is None or isinstance(second.workload, Pair):
+        return None
+    producer = graph.producer(second.operands.a)
+    first = plan.region_of(producer.name) if producer is not None else None
+    if first is None or first.operands is None or first is second or isinstance(first.workload, Pair):
+        return None
+    return first
+
+
+def _as_draft(region: Region) -> Draft:
+    return Draft(region.kind, region.nodes, region.reason, region.workload, region.operands)
+
+
+def _unserved(workload: object, gpu: GpuSpec | None, families: Mapping[str, Family] | None) -> str | None:
+    """Why no family has a kernel for the pair on the GPU: what the last of those for pairs says."""
+    if gpu is None or not isinstance(workload, Pair):
+        return None
+    said = None
+    for family in (all_families() if families is None else families).values():
+        if "b2b" in family.name and family.min_sm <= gpu.sm <= family.max_sm:
+            said = family.refuses(workload, gpu)
+            if said is None:
+                return None
+    return said or f"no family runs two products in one kernel on {gpu.name}"
+
+
+def join(graph: Graph, first: Draft, second: Draft) -> Draft | Objection:
+    """The region of both, or why they can't be one kernel."""
+    objection = (
+        _not_a_chain(graph, first, second) or _second_moves(graph, second) or _not_constant(graph, first, second)
+    )
+    if objection:
+        return objection
+    one, two = first.workload, second.workload
+    assert isinstance(two, GemmWorkload) and first.operands is not None and second.operands is not None
+    name = second.nodes[0]
+    try:
+        if isinstance(one, ConvWorkload):
+            pair: Pair = B2bConvWorkload(one, two.n, two.epilogue)
+        elif isinstance(one, GemmWorkload):
+            pair = B2bGemmWorkload(one, two.n, two.epilogue)
+        else:
+            return Objection(f"{first.nodes[0]} is no GEMM or convolution of its own", first.nodes[0])
+    except ValueError as error:
+        return Objection(f"{first.nodes[0]} and {name}: {error}", name)
+    if pair.second != two:
+        wanted = f"{pair.second.m}x{pair.second.k}"
+        return Objection(f"{name} reads the intermediate as {two.m}x{two.k}, it is made as {wanted}", name)
+    kind = Kind.B2B_CONV if isinstance(one, ConvWorkload) else Kind.B2B_GEMM
+    a, b = first.operands, second.operands
+    operands = Operands(a.a, a.b, a.bias, a.source, b.b, b.bias, b.source)
+    stays = f"{kind}: the intermediate of {pair.second.k} columns stays in the kernel"
+    reason = f"{stays}, epilogues {one.epilogue}, then {two.epilogue}"
+    return Draft(kind, (*first.nodes, *second.nodes), reason, pair, operands)
+
+
+def _not_a_chain(graph: Graph, first: Draft, second: Draft) -> Objection | None:
+    one, two = first.nodes[0], second.nodes[0]
+    if first.operands is None or second.operands is None:
+        return Objection(f"{one} and {two} are not both GEMMs or convolutions", two)
+    tensor = second.operands.a
+    producer = graph.producer(tensor)
+    if producer is None or producer.name not in first.nodes:
+        return Objection(f"{two} does not take the result of {one} as its left operand", two)
+    readers = many_readers(graph, producer, tensor)
+    if readers:
+        return Objection(f"{readers}; what stays in the kernel has one reader", producer.name)
+    if tensor in (second.operands.bias, second.operands.source, second.operands.b):
+        return Objection(f"{two} reads the result of {one} twice", two)
+    if (graph.node(one).op == "Conv") != (graph.node(two).op == "Conv"):
+        return Objection(f"{two} ({graph.node(two).op}) reads the result of {one} in another order of its axes", two)
+    return None
+
+
+def _second_moves(graph: Graph, second: Draft) -> Objection | None:
+    """A second operator that reads more of the intermediate than a block of its own has made."""
+    name, work = second.nodes[0], second.workload
+    if isinstance(work, ConvWorkload):
+        if work.groups > 1:
+            return Objection(f"{name} has {work.groups} groups, the second convolution of a pair has one", name)
+        if (work.r, work.s) != (1, 1):
+            halo = f"its {work.r}x{work.s} filter reads a halo of the intermediate, which other blocks compute"
+            return Objection(f"{name}: {halo}", name)
+        if any(work.pad):
+            return Objection(f"{name} pads the intermediate; the second convolution of a pair has no padding", name)
+        if work.stride != (1, 1):
+            stride = f"{work.stride[0]}x{work.stride[1]}"
+            return Objection(f"{name} has stride {stride}: most of the intermediate would be made for nothing", name)
+    if not isinstance(work, GemmWorkload):
+        return Objection(f"{name} is no GEMM or 1x1 convolution", name)
+    if work.batch > 1:
+        return Objection(f"{name} is a batch of {work.batch} products, a pair is one", name)
+    return None
+
+
+def _not_constant(graph: Graph, first: Draft, second: Draft) -> Objection | None:
+    """Weights and biases are loaded before the previous kernel has ended, so they must be constants."""
+    for draft in (first, second):
+        name, operands, work = draft.nodes[0], draft.operands, draft.workload
+        assert operands is not None
+        if graph.constant(operands.b) is None:
+            return Objection(f"{name} multiplies by {operands.b}, which is computed at run time", name)
+        if operands.bias and graph.constant(operands.bias) is None:
+            return Objection(f"{name} adds the bias {operands.bias}, which is computed at run time", name)
+        if isinstance(work, GemmWorkload) and (work.layout_a, work.layout_b) != (MatrixLayout.ROW, MatrixLayout.COL):
+            return Objection(f"{name} has its operands in other layouts than a pair's kernel reads", name)
+    if first.operands is not None and first.operands.source:
+        reason = f"the epilogue of {first.nodes[0]} reads {first.operands.source}, which would have to be loaded"
+        return Objection(f"{reason} into the middle of the kernel", first.nodes[0])
+    return None

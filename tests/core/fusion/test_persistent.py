@@ -1,0 +1,156 @@
+"""Persistent fusion: what is proposed, what is refused and why, and that a fused plan computes the model."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.errors import PlanError
+from core.fusion.edit import check, fuse, split
+from core.fusion.files import load_plan, save_plan
+from core.fusion.persistent import propose, refusals
+from core.fusion.plan import Kind
+from core.fusion.planner import plan
+from core.graph.ir import Graph
+from templates.gpu import KNOWN_GPUS
+from templates.workload import B2bConvWorkload, B2bGemmWorkload, parse_workload
+from tests.core.fusion.graphs import Net, weight
+from tests.core.fusion.oracle import run_model, run_plan
+
+H200 = KNOWN_GPUS["h200"]
+
+
+def repvgg_like() -> Net:
+    """conv1 3x3 - relu1 - conv2 1x1 - relu2 - conv3 3x3."""
+    net = Net(x=(2, 16, 9, 7))
+    y = net.op("Relu", net.conv("x", 32, 16, name="conv1", strides=[2, 2]), name="relu1")
+    z = net.op("Relu", net.conv(y, 48, 32, r=1, name="conv2"), name="relu2")
+    net.conv(z, 8, 48, name="conv3")
+    return net
+
+
+def tower() -> Net:
+    """fc1 - relu1 - fc2 - relu2 - fc3, DLRM's bottom."""
+    net = Net(x=(24, 16))
+    y = net.op(
+        "Relu",
+        net.op("Gemm", "x", net.const(weight(64, 16)), net.const(weight(64)), name="fc1", transB=1),
+        name="relu1",
+    )
+    z = net.op("Relu", net.op("MatMul", y, net.const(weight(64, 32)), name="fc2"), name="relu2")
+    net.op("Gemm", z, net.const(weight(32, 8)), net.const(weight(8)), name="fc3")
+    return net
+
+
+def test_a_convolution_and_the_pointwise_one_after_it_are_proposed() -> None:
+    graph = repvgg_like().graph("conv3.out")
+    made = plan(graph)
+    (found,) = propose(graph, made, H200)
+    assert (found.kind, found.first, found.second) == (Kind.B2B_CONV, "r0", "r1")
+    assert found.nodes == ("conv1", "relu1", "conv2", "relu2")
+    assert isinstance(found.workload, B2bConvWorkload) and parse_workload(found.workload.key) == found.workload
+    assert found.parts == tuple(r.workload.key for r in made.regions[:2] if r.workload)
+    assert all(r.kind is not Kind.B2B_CONV for r in made.regions), "never without being asked"
+
+
+def test_a_tower_gives_proposals_that_share_a_region() -> None:
+    graph = tower().graph("fc3.out")
+    found = propose(graph, plan(graph))
+    assert [(p.first, p.second, p.kind) for p in found] == [("r0", "r1", Kind.B2B_GEMM), ("r1", "r2", Kind.B2B_GEMM)]
+    assert isinstance(found[0].workload, B2bGemmWorkload) and str(found[0].workload.first.epilogue) == "bias+relu"
+
+
+@pytest.mark.parametrize(("make", "out"), [(repvgg_like, "conv3.out"), (tower, "fc3.out")])
+def test_a_fused_plan_computes_the_model_and_survives_saving(make: Callable[[], Net], out: str, tmp_path: Path) -> None:
+    net = make()
+    graph = net.graph(out)
+    proposal = propose(graph, plan(graph))[0]
+    assert check(graph, plan(graph), proposal.nodes).kind is proposal.kind
+    fused = fuse(plan(graph), graph, proposal.nodes)
+    region = fused.region_of(proposal.nodes[0])
+    assert region is not None and region.workload == proposal.workload and "stays in the kernel" in region.reason
+    assert region.operands is not None and region.operands.b1 and region.operands.b1 != region.operands.b
+    feeds = {"x": np.random.default_rng(1).standard_normal(graph.shape("x")).astype(np.float32)}
+    wanted = run_model(net.model(out).SerializeToString(), feeds)
+    for ours, right in zip(run_plan(graph, fused, feeds), wanted, strict=True):
+        np.testing.assert_allclose(ours, right, rtol=1e-4, atol=1e-5)
+    save_plan(fused, tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json", graph) == fused
+    assert propose(graph, fused) == [p for p in propose(graph, fused) if not set(p.nodes) & set(proposal.nodes)]
+    assert fuse(split(fused, graph, region.id), graph, proposal.nodes).region_of(proposal.nodes[0]) is not None
+
+
+def two_convs(r: int = 1, **second: object) -> Graph:
+    net = Net(x=(1, 16, 8, 8))
+    y = net.op("Relu", net.conv("x", 32, 16, name="conv1"), name="relu1")
+    return net.graph(net.conv(y, 32, 32, r=r, name="conv2", **second))
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        ({"r": 3}, "its 3x3 filter reads a halo of the intermediate"),
+        ({"pads": [1, 1, 1, 1]}, "pads the intermediate"),
+        ({"strides": [2, 2]}, "has stride 2x2"),
+        ({"group": 4}, "4 groups"),
+    ],
+)
+def test_a_second_convolution_that_moves_is_refused(second: dict[str, object], reason: str) -> None:
+    graph = two_convs(**second)  # type: ignore[arg-type]
+    made = plan(graph)
+    assert propose(graph, made) == []
+    (refused,) = refusals(graph, made)
+    assert (refused.anchor, refused.node) == ("conv1", "conv2") and reason in refused.reason
+    verdict = check(graph, made, ["conv1", "relu1", "conv2"])
+    assert not verdict.legal and reason in verdict.reason
+    with pytest.raises(PlanError, match=reason[:10]):
+        fuse(made, graph, ["conv1", "relu1", "conv2"])
+
+
+def refused_reason(graph: Graph) -> str:
+    made = plan(graph)
+    assert propose(graph, made, H200) == []
+    return refusals(graph, made, H200)[0].reason
+
+
+def test_an_intermediate_with_another_reader_is_refused() -> None:
+    net = repvgg_like()
+    both = net.op("Add", net.conv("relu1.out", 48, 32, r=1, name="side"), "relu2.out", name="add1")
+    assert "read by two nodes" in refused_reason(net.graph("conv3.out", both))
+    net = repvgg_like()
+    assert "is an output of the model" in refused_reason(net.graph("conv3.out", "relu1.out"))
+
+
+def test_weights_and_biases_must_be_constants() -> None:
+    net = Net(x=(24, 16), w=(64, 32), c=(32,))
+    y = net.op("MatMul", "x", net.const(weight(16, 64)), name="fc1")
+    assert "computed at run time" in refused_reason(net.graph(net.op("MatMul", y, "w", name="fc2")))
+    net = Net(x=(24, 16), c=(32,))
+    y = net.op("MatMul", "x", net.const(weight(16, 64)), name="fc1")
+    assert "adds the bias c" in refused_reason(net.graph(net.op("Gemm", y, net.const(weight(64, 32)), "c", name="fc2")))
+
+
+def test_a_source_in_the_middle_is_refused_and_one_at_the_end_is_not() -> None:
+    net = Net(x=(24, 16), s=(24, 64))
+    y = net.op("Add", net.op("MatMul", "x", net.const(weight(16, 64)), name="fc1"), "s", name="add1")
+    assert "reads s" in refused_reason(net.graph(net.op("MatMul", y, net.const(weight(64, 32)), name="fc2")))
+    net = Net(x=(24, 16), s=(24, 32))
+    y = net.op("MatMul", "x", net.const(weight(16, 64)), name="fc1")
+    graph = net.graph(net.op("Add", net.op("MatMul", y, net.const(weight(64, 32)), name="fc2"), "s", name="add1"))
+    (found,) = propose(graph, plan(graph), H200)
+    assert found.nodes == ("fc1", "fc2", "add1") and found.workload.epilogue.has_source
+
+
+def test_widths_that_no_block_covers_are_refused_on_the_gpu() -> None:
+    net = Net(x=(24, 16))
+    y = net.op("MatMul", "x", net.const(weight(16, 64)), name="fc1")
+    graph = net.graph(net.op("MatMul", y, net.const(weight(64, 512)), name="fc2"))
+    assert propose(graph, plan(graph)), "without a GPU only the graph decides"
+    assert "residence: a block covers N1 up to 256" in refused_reason(graph)
+
+
+def test_three_anchors_are_no_region() -> None:
+    graph = tower().graph("fc3.out")
+    verdict = check(graph, plan(graph), ["fc1", "relu1", "fc2", "relu2", "fc3"])
+    assert not verdict.legal and "a region has two at most" in verdict.reason and verdict.offending_node == "fc3"
