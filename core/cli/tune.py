@@ -13,6 +13,7 @@ from core.errors import Cancelled, RecordError
 if TYPE_CHECKING:
     from core.session import Session
     from core.tuner.events import Event, Listener, WorkloadFinished
+    from core.tuner.job import Options
     from templates.types import DType
 
 _DTYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}
@@ -45,6 +46,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=_positive_int, metavar="N", help="kernels tried for a workload (default: 16)")
     parser.add_argument("--no-vendor", action="store_true", help="leave cuBLASLt and cuDNN out")
     parser.add_argument("--retune", action="store_true", help="measure anew what the records hold already")
+    parser.add_argument(
+        "--persistent", metavar="FILE",
+        help="also tune chains that could run as one kernel, and write the plan with those that pay to FILE",
+    )  # fmt: skip
     parser.add_argument("--record-run", metavar="FILE", help="keep the run's events in FILE (.jsonl.gz) for `replay`")
 
 
@@ -54,6 +59,8 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
 
     dtype = DType(_DTYPES[args.dtype])
     if args.replay:
+        if args.persistent:
+            raise RecordError("--persistent measures, --replay does not", "leave one of them out")
         return _replay(args, reporter, dtype)
     session = open_model(args.model, args.batch, dtype, args.plan)
     if not session.plan.workloads:
@@ -67,8 +74,34 @@ def _tune(args: argparse.Namespace, reporter: Reporter, session: "Session") -> i
     from core.tuner.local import local_job
 
     options = Options(args.budget, args.limit or DEFAULT_LIMIT, not args.no_vendor, args.retune)
+    if args.persistent:
+        return _tune_pairs(args, reporter, session, options)
     with local_job(session.plan, options, args.gpu, args.runtime, args.jobs) as job:
         return show(job, reporter, session, job.identity.gpu.name, True, args.record_run)
+
+
+def _tune_pairs(args: argparse.Namespace, reporter: Reporter, session: "Session", options: "Options") -> int:
+    """Tunes the plan and its proposals in one run, then writes the plan with the pairs that were faster."""
+    from core.fusion.decide import decide
+    from core.fusion.files import save_plan
+    from core.fusion.persistent import propose
+    from core.records.store import Records
+    from core.tuner.local import gpu_here, local_job
+
+    proposals = propose(session.graph, session.plan, gpu_here(args.gpu).spec)
+    if not proposals:
+        reporter.log("no chain of the plan could run as one kernel; `inspect` tells why")
+    with local_job(session.plan, options, args.gpu, args.runtime, args.jobs, proposals=proposals) as job:
+        status = show(job, reporter, session, job.identity.gpu.name, True, args.record_run)
+        records = Records()
+        try:
+            made, decisions = decide(session.graph, session.plan, proposals, records, job.identity)
+        finally:
+            records.close()
+    for d in decisions:
+        reporter.log(f"{d.proposal.first} + {d.proposal.second} {'fused' if d.fused else 'not fused'}: {d.reason}")
+    save_plan(made, args.persistent)
+    return status
 
 
 def _replay(args: argparse.Namespace, reporter: Reporter, dtype: "DType") -> int:

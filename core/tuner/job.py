@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from core.build.artifact import BuiltKernel
 from core.errors import BoltError
+from core.fusion.persistent import Proposal
 from core.fusion.plan import FusionPlan
 from core.measure.measurement import Failure, Measurement, Outcome, Stage
 from core.records.rows import Identity, RunSummary
@@ -64,6 +65,7 @@ class TuningJob:
         builder, measurer: the ports; the job stops the builder when it ends early, its owner closes both.
         records: where outcomes go at once, and from where known ones are taken.
         families: template families by name; all of them if not given.
+        proposals: chains of the plan that could be one kernel, tuned beside their parts.
     """
 
     def __init__(
@@ -76,12 +78,13 @@ class TuningJob:
         options: Options | None = None,
         families: Mapping[str, Family] | None = None,
         model: str = "",
+        proposals: Sequence[Proposal] = (),
     ) -> None:
         self.model = model or (work.model if isinstance(work, FusionPlan) else "workloads")
         self.options = options or Options()
         self.identity = identity
         self.run_id = uuid.uuid4().hex
-        self._regions = regions_of(work)
+        self._regions = [*regions_of(work), *((f"{p.first}+{p.second}", p.workload) for p in proposals)]
         self._workloads = {w.key: w for _, w in self._regions}
         self._builder, self._measurer, self._records = builder, measurer, records
         self._families = all_families() if families is None else families

@@ -8,6 +8,7 @@ from core.build.builder import Builder
 from core.build.toolchain import Toolchain, find_toolchain
 from core.device import GpuIdentity, resolve_gpu
 from core.errors import DeviceError
+from core.fusion.persistent import Proposal
 from core.fusion.plan import FusionPlan
 from core.records.rows import Identity
 from core.records.store import Records
@@ -41,6 +42,7 @@ def local_job(
     runtime: str = "cuda-bindings",
     jobs: int | None = None,
     cache: Path | None = None,
+    proposals: Sequence[Proposal] = (),
 ) -> Iterator[TuningJob]:
     """A job over nvcc, this machine's GPU and the user's records; its compilers and processes end with the context.
 
@@ -49,6 +51,7 @@ def local_job(
         runtime: how the GPU is driven, see core.measure.process.
         jobs: compilers side by side; as many as cores and memory allow if not given.
         cache: folder of compiled kernels and records; the user's own if not given.
+        proposals: chains of the plan that could be one kernel, tuned beside their parts.
 
     Raises:
         DeviceError, ToolchainError, RecordError: a part is missing; the line says which, and what to do.
@@ -64,4 +67,5 @@ def local_job(
         stack.callback(builder.close)
         measurer = ProcessMeasurer(runtime=runtime)
         stack.callback(measurer.close)
-        yield TuningJob(work, record_identity(device, toolchain), builder, measurer, records, options)
+        identity = record_identity(device, toolchain)
+        yield TuningJob(work, identity, builder, measurer, records, options, proposals=proposals)

@@ -140,3 +140,36 @@ def test_a_signal_keeps_what_was_measured_and_the_same_command_goes_on(bench, ca
     bench.on_screen = lambda: None
     assert cli.run(["tune", "toy", "--json", "-q"]) == 0
     assert not before & set(bench.measurer.screened)
+
+
+def test_persistent_tunes_pairs_and_writes_the_plan_with_those_that_pay(bench, capsys, monkeypatch, tmp_path):
+    from core.fusion.planner import plan
+    from core.tuner import local
+    from tests.core.fusion.graphs import Net, weight
+
+    class Pairs(StubFamily):
+        def refuses(self, workload, gpu):
+            return None
+
+    net = Net(x=(4096, 64))
+    y = net.op("MatMul", "x", net.const(weight(64, 64)), name="fc1")
+    graph = net.graph(net.op("MatMul", y, net.const(weight(64, 32)), name="fc2"))
+    families = {"b2b_stub": Pairs("b2b_stub", (64,))}
+    monkeypatch.setattr("core.session.open_model", lambda *a: Session(graph, plan(graph), "toy", "toy", None, "f16"))
+    for place in ("core.fusion.persistent.all_families", "core.records.store.all_families", "templates.families"):
+        monkeypatch.setattr(place, lambda: families)
+    monkeypatch.setattr(local, "gpu_here", lambda name: gpu_identity())
+
+    @contextlib.contextmanager
+    def local_job(work, options, gpu, runtime, jobs, proposals):
+        records = Records(shipped=[], families=families)
+        measurer = SimulatedMeasurer()
+        yield TuningJob(work, IDENTITY, SimulatedBuilder(), measurer, records, options, families, proposals=proposals)
+
+    monkeypatch.setattr(local, "local_job", local_job)
+    assert cli.run(["tune", "toy", "--persistent", str(tmp_path / "plan.json")]) == 0
+    told = capsys.readouterr()
+    assert "r0 + r1 fused: " in told.err and "in one kernel, faster than" in told.err
+    (group,) = json.loads((tmp_path / "plan.json").read_text())["groups"]
+    assert group == {"kind": "b2b_gemm", "nodes": ["fc1", "fc2"]}
+    assert cli.run(["tune", "toy", "--replay", "--persistent", "x"]) == 1
