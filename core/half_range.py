@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from core.build.cache import write_atomically
 from core.errors import ModelError, RecordError
+from core.files import write_atomically
 from core.graph.ir import Graph
 from core.graph.passes.rescale import exponents_for_half, rescaled
 from core.graph.ranges import beyond_half, peaks

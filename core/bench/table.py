@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import BoltError
+from core.files import write_atomically
 from core.paths import RESOURCES, cache_dir
 
 RECORDED = RESOURCES / "bench"
@@ -51,7 +52,7 @@ def store(data: dict[str, Any], folder: Path | None = None) -> Path:
     path = folder / f"{data['suite']}-{gpu}-{data['date']}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        write_atomically(path, json.dumps(data, indent=1) + "\n")
     except OSError as error:
         raise BoltError(f"cannot write {path}: {error.strerror}", "free some space or give another --store") from None
     return path

@@ -2,7 +2,7 @@
 
     kernels/index/<k>/<key>.json   one kernel: which library holds it, or the compiler's error
     kernels/lib/<sha256>.so        libraries, named by their content; several kernels may share one
-    kernels/work/<pid>-*/          where compilers write; left over ones of dead processes are removed
+    kernels/work/<pid>-*/          where compilers write; what dead processes left there is removed after a while
 
 Files appear by rename only, and a library's name is its checksum, so a reader sees a whole entry or none, and two
 processes that build the same kernel at once both succeed.
@@ -14,8 +14,8 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -24,8 +24,10 @@ from typing import Any
 from core.build.nvcc import COMMON_FLAGS
 from core.build.toolchain import Toolchain
 from core.errors import ToolchainError
+from core.files import write_atomically
 from core.paths import INCLUDE
 
+_LEFT_OVER_S = 3600.0  # a process of another container has no pid here: its folder must be old, too
 _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]', re.MULTILINE)
 
 
@@ -167,26 +169,21 @@ class KernelCache:
     def _remove_left_over_work(self) -> None:
         for folder in (self.folder / "work").iterdir():
             owner = folder.name.partition("-")[0]
-            if not (owner.isdigit() and _alive(int(owner))):
+            if not (owner.isdigit() and _alive(int(owner))) and _age_s(folder) > _LEFT_OVER_S:
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that readers see the old one or the whole new one. Raises OSError."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 def _checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _age_s(folder: Path) -> float:
+    """Seconds since a file in the folder appeared or went; 0 when the folder is gone."""
+    try:
+        return time.time() - folder.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _alive(pid: int) -> bool:

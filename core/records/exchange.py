@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from core.build.cache import write_atomically
 from core.errors import RecordError
+from core.files import write_atomically
 from core.records.rows import TABLES, Row, check_row
 
 FORMAT = "bolt-records"
@@ -23,10 +23,7 @@ def write_file(path: Path, tables: Mapping[str, list[Row]]) -> int:
     text = json.dumps(document, indent=None, separators=(",", ":"), sort_keys=True, allow_nan=False) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".gz":
-            path.write_bytes(gzip.compress(text.encode(), mtime=0))
-        else:
-            write_atomically(path, text)
+        write_atomically(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text)
     except OSError as error:
         raise RecordError(f"{path} can't be written ({error.strerror or error})", "choose another place") from error
     return sum(map(len, ordered.values()))

@@ -22,7 +22,9 @@ _RETRY_S = 0.05
 class Layer:
     """Tables of rows.TABLES. May be used from several threads; other processes may read and write the file too.
 
-    Every method raises RecordError, in one line, for a database that is damaged, locked, read-only or full.
+    What a method wrote outlives the process, however it ends; after a power failure the last rows may be missing, the
+    database is whole (SQLite, WAL with synchronous=NORMAL). Every method raises RecordError, in one line, for a
+    database that is damaged, locked, read-only or full.
     """
 
     def __init__(self, path: Path | None, busy_s: float = _BUSY_S) -> None:
@@ -94,7 +96,7 @@ class Layer:
         return RecordError(f"{what} can't be used ({text})", "make it writable, or set BOLT_CACHE to another folder")
 
     def insert(self, table: str, rows: Iterable[Row]) -> int:
-        """Add rows that are not there yet, all or none; returns how many were new. They are on disk on return."""
+        """Add rows that are not there yet, all or none; returns how many were new."""
         with self._guard():
             before = self._database.conn.total_changes
             self._database.table(table).insert_all(rows, pk="id", ignore=True, batch_size=50)

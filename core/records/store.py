@@ -98,7 +98,7 @@ class Records:
         flags: Sequence[str] = (),
         taken: str = "",
     ) -> Record:
-        """Keep an outcome; it is on disk on return. `candidate` is None for a vendor's kernel."""
+        """Keep an outcome; on return it outlives this process. `candidate` is None for a vendor's kernel."""
         version = self._versions.get(candidate.kernel.family, 0) if candidate else 0
         record = Record(outcome, identity, candidate, version, tuple(flags), run, taken or now())
         self._add_identity(identity)
@@ -159,6 +159,14 @@ class Records:
             if held:
                 return min(held, key=_median)
         return None
+
+    def peer(self, best: Record) -> Record | None:
+        """The fastest vendor kernel of the finals that `best` was held in; None if no vendor took part."""
+        layer = self._shipped if best.shipped else self._own
+        where = {"workload": best.outcome.workload, "phase": str(Phase.FINAL), "run": best.run, "candidate": ""}
+        return min(
+            self._records(layer, best.shipped, "measurements", best.identity, **where), key=_median, default=None
+        )
 
     def known(self, workload: str, identity: Identity) -> dict[str, Record]:
         """The newest trusted outcome of every candidate of the workload on exactly this identity, by candidate name.

@@ -56,14 +56,13 @@ def choose(
     keys = work.workloads if isinstance(work, FusionPlan) else work
     choices = {}
     for key in keys:
-        best, vendor = records.best(key, gpu), records.best(key, gpu, vendor=True)
+        best = records.best(key, gpu)
+        vendor = records.peer(best) if best else records.best(key, gpu, vendor=True)
         newest = best or vendor
         if newest is None:
             continue
         ours = best.outcome if best and isinstance(best.outcome, Measurement) else None
-        # Only figures of one run compare: clocks differ between runs.
-        beside = vendor is not None and (best is None or vendor.run == best.run)
-        peer = vendor.outcome if vendor and beside and isinstance(vendor.outcome, Measurement) else None
+        peer = vendor.outcome if vendor and isinstance(vendor.outcome, Measurement) else None
         choices[key] = Choice(
             workload=key,
             candidate=best.candidate if best else None,

@@ -42,10 +42,10 @@ def recorded_result(
         return None
     found = records.known(workload.key, identity)
     failed = sum(isinstance(r.outcome, Failure) for r in found.values())
-    best = _measurement(records.best(workload.key, identity))
-    if best is None:  # its records were pruned
+    winner = records.best(workload.key, identity)
+    if winner is None:  # its records were pruned
         return None
-    peer = _measurement(records.best(workload.key, identity, vendor=True))
+    best, peer = _measurement(winner), _measurement(records.peer(winner))
     return WorkloadFinished(workload.key, best, peer, len(found) - failed, failed, from_records=True)
 
 

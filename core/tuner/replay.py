@@ -121,6 +121,6 @@ def _played(key: str, winner: Record, records: Records) -> list[Event]:
         outcome = record.outcome
         events.append(CandidateFailed(outcome) if isinstance(outcome, Failure) else CandidateMeasured(outcome))
     failed = len({r.outcome.candidate for r in ours if isinstance(r.outcome, Failure)})
-    vendor = records.best(key, winner.identity, vendor=True)
+    vendor = records.peer(winner)
     best, peer = (r.outcome if r and isinstance(r.outcome, Measurement) else None for r in (winner, vendor))
     return [*events, WorkloadFinished(key, best, peer, len(names) - failed, failed, from_records=True)]

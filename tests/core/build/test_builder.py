@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from core.build import cache
 from core.build.artifact import BuiltKernel
 from core.build.builder import Builder
 from core.errors import ToolchainError
@@ -185,7 +186,8 @@ def test_two_processes_share_a_cache(tmp_path):
     assert all(b.cached for _, b in builder(tmp_path).build(kernels_of(FAMILY)))
 
 
-def test_work_of_a_killed_process_is_removed(tmp_path):
+def test_work_of_a_killed_process_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_LEFT_OVER_S", 0.0)
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_build_slowly, args=(tmp_path,))
     process.start()

@@ -1,3 +1,4 @@
+import os
 import time
 
 from hypothesis import given
@@ -53,3 +54,14 @@ def _changed(tools: Toolchain, name: str) -> Toolchain:
 
 def test_what_is_not_there_is_not_found(tmp_path):
     assert KernelCache(tmp_path).find("0" * 64) is None
+
+
+def test_only_old_work_of_dead_processes_is_removed(tmp_path):
+    work = KernelCache(tmp_path).folder / "work"
+    dead = 2**22 + 1  # above the largest pid
+    for name in (f"{dead}-old", f"{dead}-new", f"{os.getpid()}-old"):
+        (work / name).mkdir()
+        if name.endswith("old"):
+            os.utime(work / name, (time.time() - 7200,) * 2)
+    KernelCache(tmp_path)
+    assert sorted(p.name for p in work.iterdir()) == sorted([f"{dead}-new", f"{os.getpid()}-old"])

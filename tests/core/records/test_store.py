@@ -55,6 +55,20 @@ def test_best_is_the_lowest_final_median_of_the_newest_run(tmp_path):
     assert store.best(gemm(m=7).key, IDENTITY) is None
 
 
+def test_the_peer_is_of_the_winners_own_finals(tmp_path):
+    store = records(tmp_path)
+    store.add(measured(CANDIDATES[0], 5.0), IDENTITY, CANDIDATES[0], run="old", taken="2026-01-01")
+    store.add(measured("cublasLt#1", 4.0, source="cublasLt 13"), IDENTITY, run="old", taken="2026-01-01")
+    assert store.peer(store.best(KEY, IDENTITY)).outcome.us == 4.0
+    write_file(tmp_path / "shipped.json", store.dump())
+    store.add(measured(CANDIDATES[1], 9.0), IDENTITY, CANDIDATES[1], run="new", taken="2026-01-02")
+    assert store.peer(store.best(KEY, IDENTITY)) is None
+    other = records(tmp_path / "other", shipped=[tmp_path / "shipped.json"])
+    assert other.peer(other.best(KEY, IDENTITY)).outcome.us == 4.0
+    other.add(measured(CANDIDATES[1], 9.0), IDENTITY, CANDIDATES[1], run="new", taken="2026-01-02")
+    assert other.peer(other.best(KEY, IDENTITY)) is None
+
+
 @pytest.mark.parametrize(
     "change", [{"driver": "590.1"}, {"memory_mhz": 2619}, {"sm_count": 114}, {"name": "NVIDIA H100"}]
 )

@@ -12,6 +12,7 @@ import pytest
 from core.errors import DeviceError, RecordError, ToolchainError
 from core.fusion.plan import FusionPlan, Kind, Region
 from core.measure.measurement import Failure, Measurement, Phase, Stage
+from core.records.exchange import write_file
 from core.records.rows import Identity
 from core.records.store import Records
 from core.tuner.events import (
@@ -124,6 +125,16 @@ def test_a_second_run_measures_nothing(tmp_path):
         assert (result.best, result.vendor) == (first[key].best, first[key].vendor)
         assert (result.measured, result.failed) == (first[key].measured, first[key].failed)
     assert of(Progress, events)[-1].workloads_done == 4
+
+
+def test_no_vendor_of_another_run_stands_beside_a_recorded_winner(tmp_path):
+    run(job(tmp_path / "elsewhere"))
+    write_file(tmp_path / "x.json.gz", records(tmp_path / "elsewhere").dump())
+    for from_records in (False, True):
+        tuning = job(tmp_path, vendor=False)
+        tuning._records = Records(tmp_path / "r.sqlite", [tmp_path / "x.json.gz"], {FAMILY.name: FAMILY})
+        results, _ = run(tuning)
+        assert {(r.vendor, r.from_records) for r in results.values()} == {(None, from_records)}
 
 
 def test_the_gpu_is_made_ready_while_the_compilers_work(tmp_path):
