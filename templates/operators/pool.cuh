@@ -7,6 +7,18 @@ namespace op {
 
 enum class PoolKind { kMax, kAverage, kAveragePadded };
 
+// Element `i` of the window of output (p, q), and the element of the input nearest to it.
+template <class C>
+struct Tap {
+  int row, column;
+  __device__ __forceinline__ Tap(int p, int q, int i)
+      : row(p * C::stride_h - C::top + i / C::s * C::dilation_h),
+        column(q * C::stride_w - C::left + i % C::s * C::dilation_w) {}
+  __device__ __forceinline__ bool inside() const { return row >= 0 && row < C::h && column >= 0 && column < C::w; }
+  __device__ __forceinline__ int near_row() const { return row < 0 ? 0 : row < C::h ? row : C::h - 1; }
+  __device__ __forceinline__ int near_column() const { return column < 0 ? 0 : column < C::w ? column : C::w - 1; }
+};
+
 // C: kind, n, h, w, c, p, q, r, s, stride_h, stride_w, dilation_h, dilation_w, top, left, bottom, right.
 template <class C, class T, class U>
 __global__ void __launch_bounds__(256) pool_kernel(T const* x, U* y) {
@@ -27,19 +39,24 @@ __global__ void __launch_bounds__(256) pool_kernel(T const* x, U* y) {
   for (int j = 0; j < kWidth; ++j) total[j] = C::kind == PoolKind::kMax ? -INFINITY : 0.f;
   int count = 0;
   T const* const image = x + size_t(n) * C::h * C::w * C::c + channel;
+  // The window, or a row of it, is loaded before it is used, so that its elements wait for memory together.
+  constexpr int kAll = C::r * C::s, kTaps = kAll <= 16 ? kAll : C::s <= 16 ? C::s : 1;
+  for (int first = 0; first < kAll; first += kTaps) {
+    Vec<T, kWidth> in[kTaps];
 #pragma unroll
-  for (int r = 0; r < C::r; ++r) {
-    int const row = p * C::stride_h - C::top + r * C::dilation_h;
+    for (int i = 0; i < kTaps; ++i) {
+      Tap<C> const tap(p, q, first + i);
+      in[i] = load<kWidth>(image + (tap.near_row() * C::w + tap.near_column()) * C::c);
+    }
 #pragma unroll
-    for (int s = 0; s < C::s; ++s) {
-      int const column = q * C::stride_w - C::left + s * C::dilation_w;
-      if (C::kind == PoolKind::kAveragePadded) count += row < C::h + C::bottom && column < C::w + C::right;
-      if (row < 0 || row >= C::h || column < 0 || column >= C::w) continue;
+    for (int i = 0; i < kTaps; ++i) {
+      Tap<C> const tap(p, q, first + i);
+      if (C::kind == PoolKind::kAveragePadded) count += tap.row < C::h + C::bottom && tap.column < C::w + C::right;
+      if (!tap.inside()) continue;
       if (C::kind == PoolKind::kAverage) ++count;
-      Vec<T, kWidth> const in = load<kWidth>(image + (row * C::w + column) * C::c);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
-        float const v = to_float(in.v[j]);
+        float const v = to_float(in[i].v[j]);
         total[j] = C::kind == PoolKind::kMax ? larger(v, total[j]) : total[j] + v;
       }
     }

@@ -24,6 +24,8 @@ def windows() -> ModelProto:
     pooled = m.op("MaxPool", y, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
     mean = m.op("AveragePool", y, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], count_include_pad=1)
     inner = m.op("AveragePool", y, kernel_shape=[2, 2], pads=[1, 1, 0, 0])
+    large = [m.op("MaxPool", y, kernel_shape=[6, 5], dilations=[2, 1], pads=[2, 1, 3, 2], strides=[3, 2]),
+             m.op("AveragePool", y, kernel_shape=[3, 17], pads=[0, 8, 2, 8], strides=[2, 1])]  # fmt: skip
     norm = m.op("LRN", y, size=5, alpha=0.1)
     both = m.op("Concat", pooled, mean, m.conv(pooled, 16, 9), axis=1)
     joined = [m.op("Tanh", both), m.op("Tanh", m.op("Concat", mean, pooled, axis=1))]
