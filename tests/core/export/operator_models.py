@@ -48,6 +48,7 @@ def windows() -> ModelProto:
     return m.build(
         odd,
         inner,
+        *large,
         *joined,
         *parts,
         cut,
