@@ -38,7 +38,7 @@ NUMPY_NAMES = {
     DType.F16: "float16", DType.F32: "float32", DType.F64: "float64", DType.BF16: "uint16", DType.I8: "int8",
     DType.U8: "uint8", DType.I32: "int32", DType.I64: "int64", DType.BOOL: "bool",
 }  # fmt: skip
-_POINTERS = ("a", "b", "bias", "source", "d")
+_POINTERS = ("a", "b", "bias", "source", "d", "b1", "bias1", "source1")
 _SPACES = {Space.INPUT: "kInput", Space.OUTPUT: "kOutput", Space.CONSTANT: "kWeights", Space.ARENA: "kArena"}
 
 
@@ -205,7 +205,7 @@ def _fields(step: TemplateStep, program: Program) -> list[tuple[str, int]]:
     """The non-zero integer fields of the argument block; pointers, scratch and sm_count are set at run time."""
     launch = Launch() if step.vendor else step.candidate.launch
     args = args_of(step.workload, launch, sm_count=0)
-    read_early = [program.buffers[i].space for i in (step.b, step.bias) if i is not None]
+    read_early = [program.buffers[i].space for i in (step.b, step.bias, step.b1, step.bias1) if i is not None]
     if args.pdl and any(space is not Space.CONSTANT for space in read_early):
         args.pdl = 2  # bolt/abi.h: they too wait for the kernel in front
     skipped = (*_POINTERS, "workspace", "workspace_bytes", "sm_count", "reserved")

@@ -17,14 +17,12 @@ from core.graph.ir import Node
 from core.measure.args import output_shape
 from core.tuner.choice import Choice
 from templates.types import DType, MatrixLayout
-from templates.workload import ConvWorkload, GemmWorkload, Pair
+from templates.workload import ConvWorkload, GemmWorkload, Pair, Single
 
 
 def lower_template(builder: Builder, region: Region, choices: Mapping[str, Choice]) -> None:
     """Append the step of a tuned region. Raises ExportError when a GEMM has no kernel."""
     anchor = builder.graph.node(region.nodes[0])
-    if isinstance(region.workload, Pair):
-        raise ExportError(f"region {region.id} is a pair of operators, which no exported kernel runs", "take it apart")
     if isinstance(region.workload, ConvWorkload):
         _conv(builder, region, anchor, region.workload, choices.get(region.workload.key))
         return
@@ -35,7 +33,9 @@ def lower_template(builder: Builder, region: Region, choices: Mapping[str, Choic
         raise ExportError(
             f"no kernel for {region.workload.key} ({anchor.name!r})", "tune the model, or choose another --gpu"
         )
-    if anchor.op == "Conv":
+    if isinstance(region.workload, Pair):
+        _pair(builder, region, anchor, region.workload, choice)
+    elif anchor.op == "Conv":
         _conv_as_gemm(builder, region, anchor, choice, vendor)
     else:
         _gemm(builder, region, anchor, choice, vendor)
@@ -62,7 +62,7 @@ def _conv(builder: Builder, region: Region, anchor: Node, work: ConvWorkload, ch
     weight = _krsc(graph.constants[region.operands.b], work)
     b = builder.constant(weight, builder.dtype, region.operands.b, "krsc", work.c)
     target = L.channels_last(graph.shape(region.outputs[0]))
-    bias, source = _epilogue_operands(builder, region, target)
+    bias, source = _epilogue_operands(builder, work, region.operands.bias, region.operands.source, target)
     d = builder.result(region.outputs[0], target, work.epilogue.output)
     if choice is not None and choice.candidate is not None:
         builder.steps.append(TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source))
@@ -89,11 +89,9 @@ def _conv_as_gemm(builder: Builder, region: Region, anchor: Node, choice: Choice
     shape = builder.graph.shape(anchor.inputs[0])
     padded = work.k if work.k != shape[1] else 0
     a = builder.need(operands.a, L.channels_last(shape), channels=padded)
-    weight = builder.graph.constants[operands.b].reshape(work.n, -1)
-    weight = np.pad(weight, ((0, 0), (0, work.k - weight.shape[1])))
-    b = builder.constant(weight, builder.dtype, operands.b, "nk", work.k)
+    b = builder.constant(_nk(builder.graph.constants[operands.b], work), builder.dtype, operands.b, "nk", work.k)
     target = L.channels_last(builder.graph.shape(region.outputs[0]))
-    bias, source = _epilogue_operands(builder, region, target)
+    bias, source = _epilogue_operands(builder, work, operands.bias, operands.source, target)
     d = builder.result(region.outputs[0], target, work.epilogue.output)
     builder.steps.append(TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source, vendor))
 
@@ -113,9 +111,51 @@ def _gemm(builder: Builder, region: Region, anchor: Node, choice: Choice, vendor
     else:
         b = builder.need(operands.b, _activation_b(graph.shape(operands.b), anchor, work))
     target = _output_layout(a_layout, shape_a, out) if work.batch == 1 else L.row_major(out)
-    bias, source = _epilogue_operands(builder, region, target)
+    bias, source = _epilogue_operands(builder, work, operands.bias, operands.source, target)
     d = builder.result(region.outputs[0], target, work.epilogue.output)
     builder.steps.append(TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source, vendor))
+
+
+def _pair(builder: Builder, region: Region, anchor: Node, work: Pair, choice: Choice) -> None:
+    """Two operators in one kernel: A and B of the first as it would have them alone, B of the second as (n1, n0)."""
+    operands, graph, first = region.operands, builder.graph, work.first
+    assert operands is not None
+    if choice.candidate is None:
+        raise ExportError(f"no kernel for {work.key} ({anchor.name!r})", "tune the model, or take the pair apart")
+    second = next(n for n in map(graph.node, region.nodes) if operands.b1 in n.inputs and n is not anchor)
+    out = graph.shape(region.outputs[0])
+    if anchor.op == "Conv":
+        shape = graph.shape(anchor.inputs[0])
+        weight, channels = graph.constants[operands.b], first.c if isinstance(first, ConvWorkload) else first.k
+        a = builder.need(operands.a, L.channels_last(shape), channels=channels if channels != shape[1] else 0)
+        if isinstance(first, ConvWorkload):
+            b = builder.constant(_krsc(weight, first), builder.dtype, operands.b, "krsc", channels)
+        else:
+            b = builder.constant(_nk(weight, first), builder.dtype, operands.b, "nk", channels)
+        matrix = _nk(graph.constants[operands.b1], work.second)
+        b1 = builder.constant(matrix, builder.dtype, operands.b1, "nk", work.second.k)
+        target = L.channels_last(out)
+    else:
+        assert isinstance(first, GemmWorkload)
+        order, a_layout = _rows_and_columns(builder, operands.a, first, True)
+        a = builder.need(operands.a, a_layout)
+        matrix = _as_kn(graph.constants[operands.b], anchor, first)[order, :]
+        b = builder.constant(matrix.T, builder.dtype, operands.b, str(first.layout_b), tuple(order[:2]), a_layout)
+        matrix = _as_kn(graph.constants[operands.b1], second, work.second)
+        b1 = builder.constant(matrix.T, builder.dtype, operands.b1, "pair")
+        target = _output_layout(a_layout, graph.shape(operands.a), out)
+    bias, _ = _epilogue_operands(builder, first, operands.bias, "", target)
+    bias1, source1 = _epilogue_operands(builder, work.second, operands.bias1, operands.source1, target)
+    d = builder.result(region.outputs[0], target, work.epilogue.output)
+    builder.steps.append(
+        TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, b1=b1, bias1=bias1, source1=source1)
+    )
+
+
+def _nk(weight: np.ndarray, work: GemmWorkload) -> np.ndarray:
+    """The filters of a 1x1 convolution as (K, C), channels padded with zeros to the workload's."""
+    matrix = weight.reshape(work.n, -1)
+    return np.pad(matrix, ((0, 0), (0, work.k - matrix.shape[1])))
 
 
 def _rows_and_columns(builder: Builder, a: str, work: GemmWorkload, foldable: bool) -> tuple[np.ndarray, L.Layout]:
@@ -163,20 +203,20 @@ def _output_layout(a: L.Layout, shape_a: tuple[int, ...], out: tuple[int, ...]) 
     return L.layout((*extents, out[-1]), (*order, len(extents)))
 
 
-def _epilogue_operands(builder: Builder, region: Region, target: L.Layout) -> tuple[int | None, int | None]:
+def _epilogue_operands(
+    builder: Builder, work: Single, bias_name: str, source_name: str, target: L.Layout
+) -> tuple[int | None, int | None]:
     """Buffers of the bias (N values of the workload's type) and of the source (in D's layout and type)."""
-    work, operands = region.workload, region.operands
-    assert work is not None and operands is not None
     bias = source = None
     if work.epilogue.has_bias:
         n = output_shape(work)[1]
-        value = builder.graph.constant(operands.bias)
+        value = builder.graph.constant(bias_name)
         if value is not None:
             full = np.broadcast_to(value.reshape(-1), (n,))
-            bias = builder.constant(full, builder.dtype, operands.bias, "bias", n)
+            bias = builder.constant(full, builder.dtype, bias_name, "bias", n)
         else:
-            bias = builder.need(operands.bias, L.row_major(builder.graph.shape(operands.bias)), builder.dtype)
+            bias = builder.need(bias_name, L.row_major(builder.graph.shape(bias_name)), builder.dtype)
     if work.epilogue.has_source:
         dtype = DType.F32 if work.epilogue.output == DType.TF32 else work.epilogue.output
-        source = builder.need(operands.source, target, dtype)
+        source = builder.need(source_name, target, dtype)
     return bias, source

@@ -54,6 +54,9 @@ class TemplateStep:
     bias: int | None = None
     source: int | None = None
     vendor: VendorGemm | None = None  # runs instead of the candidate
+    b1: int | None = None  # these three: a pair's second operator
+    bias1: int | None = None
+    source1: int | None = None
 
     @property
     def candidate(self) -> Candidate:
@@ -63,7 +66,8 @@ class TemplateStep:
 
     @property
     def reads(self) -> tuple[int, ...]:
-        return tuple(i for i in (self.a, self.b, self.bias, self.source) if i is not None)
+        operands = (self.a, self.b, self.bias, self.source, self.b1, self.bias1, self.source1)
+        return tuple(i for i in operands if i is not None)
 
     @property
     def writes(self) -> tuple[int, ...]:

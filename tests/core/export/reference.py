@@ -8,7 +8,7 @@ from core.export import operations as ops
 from core.export.memory import MemoryPlan, lifetimes, plan_memory
 from core.export.program import Program, Space, TemplateStep
 from templates.types import DType, MatrixLayout
-from templates.workload import GemmWorkload
+from templates.workload import GemmWorkload, Pair
 
 NUMPY = {
     DType.F16: np.float16, DType.F32: np.float32, DType.F64: np.float64, DType.I32: np.int32, DType.I64: np.int64,
@@ -59,8 +59,17 @@ def _run(step, memory: Memory) -> None:
 
 
 def _template(step: TemplateStep, memory: Memory) -> np.ndarray:
-    a, b = memory.view(step.a).astype(np.float32), memory.view(step.b).astype(np.float32)
+    def read(index):
+        return None if index is None else memory.view(index).astype(np.float32)
+
     work = step.workload
+    if isinstance(work, Pair):
+        middle = _single(work.first, read(step.a), read(step.b), read(step.bias), read(step.source))
+        return _single(work.second, middle, read(step.b1), read(step.bias1), read(step.source1))
+    return _single(work, read(step.a), read(step.b), read(step.bias), read(step.source))
+
+
+def _single(work, a, b, bias, source) -> np.ndarray:
     if isinstance(work, GemmWorkload):
         a = (
             a.reshape(work.batch, work.m, work.k)
@@ -84,12 +93,7 @@ def _template(step: TemplateStep, memory: Memory) -> np.ndarray:
             work.p,
             work.q,
         )
-    return _epilogue(
-        work.epilogue,
-        x,
-        None if step.bias is None else memory.view(step.bias).astype(np.float32),
-        None if step.source is None else memory.view(step.source).astype(np.float32).reshape(x.shape),
-    )
+    return _epilogue(work.epilogue, x, bias, None if source is None else source.reshape(x.shape))
 
 
 def conv(x, w, pad, stride, dilation, groups, p, q):
