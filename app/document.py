@@ -9,15 +9,17 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoStack
 
 from app.estimates import Estimate
+from app.graph.drawing import Drawing
 from app.graph.model import GraphModel, graph_model
 from app.graph.placement import Placement
 from app.run import Changes, Run, WorkloadRun
 from core.fusion.plan import FusionPlan, LeftAlone, Region
+from core.graph.repeats import Repeat
 from core.session import Session
 from core.tuner.events import Event
 
 if TYPE_CHECKING:
-    from app.loading import Opened
+    from app.loading import Opened, Shape
     from app.window import MainWindow
 
 MOST_BACK = 100  # selections to go back to
@@ -36,9 +38,11 @@ class Document(QObject):
         super().__init__(parent)
         self.session = session
         self.graph = session.graph
-        self.full: GraphModel = graph_model(session.graph)
-        self.model: GraphModel = opened.model if opened is not None else self.full
-        self.placement: Placement | None = opened.placement if opened is not None else None
+        self.full: GraphModel = opened.full if opened is not None else graph_model(session.graph)
+        self.repeats: tuple[Repeat, ...] = opened.repeats if opened is not None else ()
+        self.model: GraphModel = opened.shape.model if opened is not None else self.full
+        self.placement: Placement | None = opened.shape.placement if opened is not None else None
+        self.drawing: Drawing | None = opened.shape.drawing if opened is not None else None
         self.undo = QUndoStack(self)
         self.run = Run()
         self.estimates: dict[str, Estimate] = {}  # by workload key
@@ -51,7 +55,6 @@ class Document(QObject):
         self.project: Path | None = None  # the file that it was opened from or saved to
         self.place: tuple[float, float, float] | None = None  # zoom and centre while another tab is shown
         self.wanted_view: dict[str, Any] = {}  # of the project it came from, until it is first shown
-        self.can_fold: bool | None = None  # not looked for yet
         self._set_plan(session.plan)
 
     @property
@@ -89,11 +92,11 @@ class Document(QObject):
         self.region_of_box = self.model.region_index(plan)
         self.left_alone: dict[str, LeftAlone] = {a.node: a for a in plan.left_alone}
 
-    def set_shape(self, model: GraphModel, placement: Placement) -> None:
+    def set_shape(self, shape: "Shape") -> None:
         """Show the graph by another model of it; the selection stays as far as it can."""
         names = self.selected_nodes()
-        self.model, self.placement = model, placement
-        self.region_of_box = model.region_index(self.plan)
+        self.model, self.placement, self.drawing = shape.model, shape.placement, shape.drawing
+        self.region_of_box = shape.model.region_index(self.plan)
         self.selection, self._region = (), None
         self.shape_changed.emit()
         self.select_names(names)

@@ -12,7 +12,6 @@ from app.background import Job
 from app.document import Document
 from app.loading import Opened, Request, load, shape
 from core.errors import BoltError
-from core.graph.repeats import find_repeats
 from core.importer.samples import sample_names
 from core.project import SUFFIX
 from templates.types import DType
@@ -229,18 +228,13 @@ class Documents(QObject):
         if document is None or bool(document.model.folds) == folded:
             return
         graph, plan, aspect = document.graph, document.plan, self.window.aspect
+        folds, full = (document.repeats if folded else ()), document.full
         self.window.background.start(
             "laying out",
-            lambda job: shape(graph, plan, folded, aspect, job.check),
-            lambda made: document.set_shape(*made),
+            lambda job: shape(graph, plan, folds, aspect, job.check, full),
+            document.set_shape,
             self.window.messages.show_error,
         )
-
-    @staticmethod
-    def can_fold(document: Document) -> bool:
-        if document.can_fold is None:
-            document.can_fold = bool(document.model.folds) or bool(find_repeats(document.graph))
-        return document.can_fold
 
 
 def dropped(urls: "list[QUrl]") -> list[str]:

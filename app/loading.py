@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from app.graph.drawing import Drawing, draw
 from app.graph.model import GraphModel, graph_model
 from app.graph.placement import Placement, place
 from core.errors import ModelError
 from core.fusion.files import plan_from
 from core.fusion.plan import FusionPlan
 from core.graph.ir import Graph
-from core.graph.repeats import find_repeats
+from core.graph.repeats import Repeat, find_repeats
 from core.importer.samples import sample_names
 from core.session import Session, open_model
 from templates.types import DType
@@ -31,12 +32,22 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """`model` is how the graph is drawn at first; `placement` is of it. `plan` is set where it is not the automatic."""
+class Shape:
+    """How a graph is drawn: its boxes, where they lie, and what the painter needs."""
 
-    session: Session
     model: GraphModel
     placement: Placement
+    drawing: Drawing
+
+
+@dataclass(frozen=True)
+class Opened:
+    """`full` has every node a box, `shape` is what is shown first. `plan` is set where it is not the automatic one."""
+
+    session: Session
+    full: GraphModel
+    repeats: tuple[Repeat, ...]
+    shape: Shape
     plan: FusionPlan | None = None
     view: Mapping[str, Any] = field(default_factory=dict)
 
@@ -52,15 +63,42 @@ def load(request: Request, aspect: float, check: Callable[[], None]) -> Opened:
     check()
     plan = plan_from(request.plan, session.graph, request.dtype, "of the project") if request.plan else None
     folded = bool(request.view.get("folded", len(session.graph.nodes) > FOLDED_FROM))
-    model, placement = shape(session.graph, plan or session.plan, folded, aspect, check)
-    return Opened(session, model, placement, plan, request.view)
+    return open_session(session, plan, folded, aspect, check, request.view)
+
+
+def open_session(
+    session: Session,
+    plan: FusionPlan | None,
+    folded: bool,
+    aspect: float,
+    check: Callable[[], None],
+    view: Mapping[str, Any] | None = None,
+) -> Opened:
+    """Everything of a session that is worked out before the window shows it. Raises what `check` raises."""
+    full, repeats = graph_model(session.graph), find_repeats(session.graph)
+    check()
+    made = shape(session.graph, plan or session.plan, repeats if folded else (), aspect, check, full)
+    return Opened(session, full, repeats, made, plan, view or {})
 
 
 def shape(
-    graph: Graph, plan: FusionPlan, folded: bool, aspect: float, check: Callable[[], None]
-) -> tuple[GraphModel, Placement]:
-    """The boxes, with repeated blocks folded or not, and where they lie. Raises what `check` raises."""
-    model = graph_model(graph, find_repeats(graph) if folded else ())
+    graph: Graph,
+    plan: FusionPlan,
+    folds: tuple[Repeat, ...],
+    aspect: float,
+    check: Callable[[], None],
+    full: GraphModel | None = None,
+) -> Shape:
+    """The boxes, with the `folds` folded, and where they lie. Raises what `check` raises."""
+    model = full if full is not None and not folds else graph_model(graph, folds)
     region = model.region_index(plan)
     bonds = {(a, b) for a, b in model.edges if region[a] == region[b] >= 0}
-    return model, place(model.widths, model.edges, aspect, check=check, bonds=bonds)
+    placement = place(model.widths, model.edges, aspect, check=check, bonds=bonds)
+    return Shape(model, placement, draw(placement))
+
+
+def warm_up() -> None:
+    """Import what opening a model needs: half of the time of the first one."""
+    import onnx  # noqa: F401
+
+    import core.importer.load  # noqa: F401

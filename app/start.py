@@ -63,6 +63,8 @@ def run(argv: Sequence[str]) -> int:
     window.show()
     if argv:
         window.open_later(argv[0])
+    else:
+        window.warm_up()
     with _interruptible(window.close):
         return app.exec()
 

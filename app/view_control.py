@@ -8,8 +8,8 @@ from PySide6.QtGui import QActionGroup, QGuiApplication
 from PySide6.QtWidgets import QApplication
 
 from app import theme
-from app.document import Document
 from app.doctor import Doctor
+from app.document import Document
 from app.graph.item import Mode
 from app.palette import Entry, Palette, entry_of
 from app.settings import THEMES
@@ -98,7 +98,7 @@ class ViewControl(QObject):
         a["select_region"].setEnabled(document is not None and document.selected_region() is not None)
         a["back"].setEnabled(document is not None and document.can_go_back)
         a["forward"].setEnabled(document is not None and document.can_go_forward)
-        foldable = document is not None and self.window.documents.can_fold(document)
+        foldable = document is not None and bool(document.repeats)
         a["fold"].setEnabled(foldable)
         a["fold"].setChecked(document is not None and bool(document.model.folds))
         a["fold"].setToolTip(

@@ -18,6 +18,7 @@ from app.export_control import ExportControl
 from app.exporting import Exporter
 from app.follow import Follower
 from app.graph.canvas import Canvas
+from app.loading import warm_up
 from app.messages import MessageBar
 from app.netron_control import NetronControl
 from app.panels.candidates import CandidatesPanel
@@ -201,6 +202,10 @@ class MainWindow(QMainWindow):
     def open_later(self, source: str) -> None:
         """Open once the window is on the screen."""
         QTimer.singleShot(0, lambda: self.open(source))
+
+    def warm_up(self) -> None:
+        """Import beside the window what the first model needs; what is missing then is told when it is opened."""
+        self.background.start("warming up", lambda job: warm_up(), lambda _: None, lambda error: None)
 
     def open(self, source: str, *_: object) -> None:
         self.documents.open(source)

@@ -2,16 +2,16 @@
 
 from enum import StrEnum
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
-from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
+from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QPainter, QPainterPath, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from app.document import Document
 from app.format import ratio
 from app.graph import hulls
+from app.graph.drawing import draw
 from app.graph.placement import Placement
 from app.run import State
 from app.theme import Theme, base_font
@@ -55,11 +55,9 @@ class GraphItem(QGraphicsItem):
         p = placement
         self.left, self.right = p.x - p.widths / 2, p.x + p.widths / 2
         self.top, self.bottom = p.y - p.height / 2, p.y + p.height / 2
-        self._rects = [
-            QRectF(a, t, w, p.height)
-            for a, t, w in zip(self.left.tolist(), self.top.tolist(), p.widths.tolist(), strict=True)
-        ]
-        self._index_edges()
+        drawing = document.drawing if placement is document.placement and document.drawing else draw(placement)
+        self._rects = drawing.rects
+        self._edge_boxes, self._line_box, self._lines = drawing.edge_boxes, drawing.line_boxes, drawing.lines
         self._edge_paths: dict[int, QPainterPath] = {}
         self._hulls: dict[int, QPainterPath] = {}
         self._drawn_plan = document.plan
@@ -96,23 +94,6 @@ class GraphItem(QGraphicsItem):
     def _touching(self, area: QRectF) -> np.ndarray:
         x = (self.left <= area.right()) & (self.right >= area.left())
         return np.nonzero(x & (self.top <= area.bottom()) & (self.bottom >= area.top()))[0]
-
-    def _index_edges(self) -> None:
-        paths = self.placement.paths
-        boxes = [
-            (min(x for x, _ in p), min(y for _, y in p), max(x for x, _ in p), max(y for _, y in p)) for p in paths
-        ]
-        self._edge_boxes = np.asarray(boxes, dtype=float).reshape(-1, 4)
-        lines = [(*a, *b, i) for i, p in enumerate(paths) for a, b in pairwise(p)]
-        table = np.asarray(lines, dtype=float).reshape(-1, 5)
-        self._line_box = np.stack(
-            [
-                np.minimum(table[:, 0], table[:, 2]), np.minimum(table[:, 1], table[:, 3]),
-                np.maximum(table[:, 0], table[:, 2]), np.maximum(table[:, 1], table[:, 3]),
-            ],
-            axis=1,
-        )  # fmt: skip
-        self._lines = [QLineF(a, b, c, d) for a, b, c, d, _ in table.tolist()]
 
     # Colour -------------------------------------------------------------------------------------------------------
 

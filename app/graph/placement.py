@@ -79,7 +79,7 @@ def _column_starts(
     if aspect is None:
         return [0]
     crossing, left, right = _profile(strip, widths, edges, ranks, bonds)
-    typical = float(np.median(right - left)) + 2 * GUTTER
+    typical = float(np.partition(right - left, ranks // 2)[ranks // 2]) + 2 * GUTTER  # np.median imports numpy.ma
     guess = max(1, round(sqrt(ranks * spacing.row * aspect / typical)))
     best: tuple[float, list[int]] = (0.0, [0])
     for count in range(max(1, guess // 2), min(ranks, guess * 2 + 1) + 1):

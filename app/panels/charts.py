@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QLabel, QSplitter, QToolButton, QVBoxLayout, QWidget
 
@@ -30,6 +30,7 @@ CHARTS: dict[str, Draw] = {
     "Run A against B": compare.runs,
     "GPU A against B": compare.gpus,
 }
+LIVE_MS = 150  # between two charts drawn while a job runs
 OF_SELECTION = ("Tuning history",)
 GPUS = "GPU A against B"
 KINDS = "Picture (*.png);;Drawing (*.svg);;Table (*.csv)"
@@ -128,6 +129,11 @@ class ChartsPanel(QWidget):
         self._figuring: Job | None = None
         self._figures: dict[tuple[int, str], dict[str, tuple[float, bool]]] = {}  # (plan, GPU)
         self._dirty = True
+        self._turn = 0
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(LIVE_MS)
+        self._timer.timeout.connect(self._draw_next)
         names = list(CHARTS)
         self.panes = (ChartPane(theme, names[0]), ChartPane(theme, "Tuning history"))
         self.splitter = QSplitter()
@@ -164,8 +170,20 @@ class ChartsPanel(QWidget):
             self.refresh()
 
     def _take(self, changes: Changes) -> None:
-        if changes.workloads or changes.started or changes.finished:
+        if changes.finished:
             self.refresh()
+        elif (changes.workloads or changes.started) and not self._timer.isActive():
+            self._turn = 0
+            self._timer.start()
+
+    def _draw_next(self) -> None:
+        """One chart a tick, so that the window answers in between."""
+        if not self.isVisible():
+            self._dirty = True
+        elif self._turn < len(self.panes) and self._library_is_here():
+            self._draw(self.panes[self._turn])
+            self._turn += 1
+            self._timer.start()
 
     def _selection_changed(self) -> None:
         if self.isVisible():
@@ -175,6 +193,7 @@ class ChartsPanel(QWidget):
 
     def refresh(self) -> None:
         """Draw again, now if it is visible, else when it is shown."""
+        self._timer.stop()
         self._dirty = not self.isVisible()
         if not self._dirty and self._library_is_here():
             for pane in self.panes:

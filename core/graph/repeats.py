@@ -72,7 +72,10 @@ def _tandems(kinds: np.ndarray, least: int) -> list[tuple[Repeat, int]]:
     """
     found = []
     for period in range(least, len(kinds) // 2 + 1):
-        equal = np.concatenate(([False], kinds[:-period] == kinds[period:], [False]))
+        same = kinds[:-period] == kinds[period:]
+        if np.count_nonzero(same) < period:
+            continue
+        equal = np.concatenate(([False], same, [False]))
         edges = np.flatnonzero(equal[1:] != equal[:-1])
         for start, end in edges.reshape(-1, 2).tolist():
             if end - start >= period:
