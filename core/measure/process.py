@@ -189,6 +189,7 @@ class ProcessMeasurer:
         self._worker: Worker | None = None
         self._identity: GpuIdentity | None = None
         self._prepared = ""
+        self._unprepared: dict[str, str] = {}  # workloads whose operands took the child along, and the reason
         self._vendor_ready: set[str] = set()  # in the child that runs
         self._vendor_broken: set[str] = set()
         self.notes: list[str] = []
@@ -322,12 +323,14 @@ class ProcessMeasurer:
         """Makes the child hold this workload's operands. Gives the reason when the workload can't be measured."""
         if self._prepared == workload.key and self._worker is not None:
             return ""
+        if workload.key in self._unprepared:
+            return self._unprepared[workload.key]
         self._started()
         reference = self._reference_library()
         self._prepared = ""
         answer = self._ask(workload, "prepare", key=workload.key, reference=str(reference))
-        if answer.lost:
-            return f"the operands could not be prepared: {answer.lost}"
+        if answer.lost:  # not tried again: after a hang that would take minutes for each candidate
+            return self._unprepared.setdefault(workload.key, f"the operands could not be prepared: {answer.lost}")
         if answer.error:
             return answer.error
         self._prepared = workload.key

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from core.errors import BoltError
+from core.measure.alone import alone
 from core.measure.bench import Bench
 from core.measure.runtime import open_runtime
 from core.measure.wire import identity_to_dict, outcome_to_dict
@@ -61,7 +62,17 @@ def _die_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _answer(bench: Bench, channel: Channel, request: dict[str, Any]) -> None:
+def _answer(bench: Bench, channel: Channel, request: dict[str, Any], pci_bus: str) -> None:
+    verb = request["do"]
+    if verb == "vendor":  # compiling and no kernel: it may run beside another process's measuring
+        channel.send(begin="vendor")
+        channel.send(more=prepare_vendor(parse_workload(request["key"])))
+        return
+    with alone(pci_bus, lambda: channel.send(note="another program measures on this GPU, the two take turns")):
+        _measure(bench, channel, request)
+
+
+def _measure(bench: Bench, channel: Channel, request: dict[str, Any]) -> None:
     verb = request["do"]
     if verb == "prepare":
         bench.prepare(parse_workload(request["key"]), Path(request["reference"]))
@@ -72,9 +83,6 @@ def _answer(bench: Bench, channel: Channel, request: dict[str, Any]) -> None:
         items = [(candidate_from_dict(i["candidate"]), Path(i["library"])) for i in request["items"]]
         for outcome in bench.final(items, request["vendor"]):
             channel.send(outcome=outcome_to_dict(outcome))
-    elif verb == "vendor":
-        channel.send(begin="vendor")
-        channel.send(more=prepare_vendor(parse_workload(request["key"])))
     else:
         raise ValueError(f"no request is called {verb!r}")
 
@@ -85,6 +93,7 @@ def main(argv: list[str]) -> int:
     channel = Channel()
     try:
         runtime = open_runtime(argv[1], int(argv[2]))
+        pci_bus = runtime.facts().pci_bus
         bench = Bench(runtime, lambda name: channel.send(begin=name), lambda text: channel.send(note=text))
     except BoltError as error:
         channel.send(error=str(error))
@@ -96,7 +105,7 @@ def main(argv: list[str]) -> int:
             break
         last: dict[str, Any] = {"done": True}
         try:
-            _answer(bench, channel, request)
+            _answer(bench, channel, request, pci_bus)
         except (BoltError, ValueError) as error:
             last = {"error": " ".join(str(error).split())}
         fatal = bench.fatal or runtime.broken()

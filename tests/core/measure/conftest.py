@@ -11,6 +11,13 @@ from core.paths import INCLUDE, ROOT
 HERE = Path(__file__).parent
 
 
+@pytest.fixture(autouse=True)
+def lock_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that run side by side measure on host devices of their own."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+
 def host_library(source: Path, out: Path, *flags: str) -> Path:
     toolchain = find_toolchain()
     cuda = toolchain.nvcc.resolve().parent.parent / "include"

@@ -66,6 +66,8 @@ def main() -> None:
             if scenario == "error":
                 say(error="not a workload key")
                 continue
+        if request["do"] == "prepare" and scenario == "no-operands":
+            os.abort()
         if request["do"] == "vendor":
             say(begin="vendor")
             if scenario == "vendor-crash":

@@ -4,6 +4,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 
 from core.build.artifact import BuiltKernel
 from core.errors import DeviceError
-from core.measure.measurement import Failure, Measurement, Phase, Stage
+from core.measure.alone import alone
+from core.measure.measurement import Failure, Measurement, Outcome, Phase, Stage
 from core.measure.process import ProcessMeasurer
 from templates.epilogue import parse_epilogue
 from templates.family import Candidate, Kernel
@@ -155,6 +157,46 @@ def test_a_workload_that_does_not_fit_fails_each_candidate(measurer: ProcessMeas
         assert isinstance(outcome, Failure) and "OUT_OF_MEMORY" in outcome.reason
     [after] = measurer.screen(WORKLOAD, pairs("good"))
     assert isinstance(after, Measurement)
+
+
+def test_two_processes_take_turns_on_a_gpu(measurer: ProcessMeasurer, pairs: Pairs) -> None:
+    measurer.identity()
+    released = threading.Event()
+
+    def hold() -> None:
+        with alone("0:0:0.0", lambda: None):
+            held.set()
+            released.wait(30)
+
+    held, done = threading.Event(), threading.Event()
+    other = threading.Thread(target=hold)
+    other.start()
+    assert held.wait(30)
+
+    def measure() -> None:
+        outcomes.extend(measurer.screen(WORKLOAD, pairs("good")))
+        done.set()
+
+    outcomes: list[Outcome] = []
+    mine = threading.Thread(target=measure)
+    mine.start()
+    assert not done.wait(3.5), "longer than a time limit, which waiting does not use up"
+    released.set()
+    mine.join(30)
+    other.join(30)
+    assert isinstance(outcomes[0], Measurement)
+    assert [n for n in measurer.notes if "take turns" in n] == [
+        "another program measures on this GPU, the two take turns"
+    ]
+
+
+def test_a_process_that_is_killed_gives_its_turn_back(
+    measurer: ProcessMeasurer, host_reference: Path, pairs: Pairs
+) -> None:
+    other = ProcessMeasurer(HOST, reference=host_reference, step_limit_s=1)
+    [hung] = other.screen(WORKLOAD, pairs("hangs"))
+    [found] = measurer.screen(WORKLOAD, pairs("good"))
+    assert isinstance(hung, Failure) and hung.stage == Stage.TIMEOUT and isinstance(found, Measurement)
 
 
 def test_close_ends_the_child_and_may_be_repeated(measurer: ProcessMeasurer) -> None:

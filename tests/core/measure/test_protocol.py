@@ -106,6 +106,17 @@ def test_a_process_that_will_not_quit_is_killed(measurer: Measurers, monkeypatch
     assert child.poll() == -9
 
 
+def test_operands_that_take_the_process_along_are_tried_once(measurer: Measurers) -> None:
+    made = measurer("no-operands")
+    [first] = made.screen(WORKLOAD, items("a"))
+    assert made._worker is None
+    rest = [*made.screen(WORKLOAD, items("b", "c")), *made.final(WORKLOAD, items("a"), vendor=True)]
+    assert made._worker is None, "no process was started for the others"
+    assert (
+        all(isinstance(o, Failure) and "could not be prepared" in o.reason for o in (first, *rest)) and len(rest) == 3
+    )
+
+
 def test_the_time_limit_grows_with_the_work() -> None:
     made = ProcessMeasurer(step_limit_s=5)
     small = made._limit(GemmWorkload(1, 1, 1), "x")
@@ -130,7 +141,12 @@ def test_a_vendor_that_breaks_while_made_ready_is_left_to_the_finals(measurer: M
 
 def test_the_reference_is_compiled_first(measurer: Measurers, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
-    monkeypatch.setattr("core.measure.reference.build", lambda arch: compiled.append(arch) or Path("none.so"))
+
+    def build(arch: str) -> Path:
+        compiled.append(arch)
+        return Path("none.so")
+
+    monkeypatch.setattr("core.measure.reference.build", build)
     made = measurer("good")
     made._reference = None
     assert [made.get_ready(WORKLOAD, False) for _ in range(2)] == [True, False] and compiled == ["90a"]
