@@ -88,7 +88,7 @@ def as_text(session: "Session") -> str:
 
     width = shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() else 160
     screen = Console(file=io.StringIO(), width=width, force_terminal=sys.stdout.isatty(), highlight=False)
-    for table in _tables(session.plan):
+    for table in [*_tables(session.plan), _chains(session)]:
         if table.row_count:
             screen.print(table)
     screen.print(_summary(session), markup=False)
@@ -115,6 +115,19 @@ def _tables(plan: "FusionPlan") -> list["Table"]:
     for refusal in plan.refusals:
         _row(refused, refusal.anchor, refusal.node, refusal.reason)
     return [regions, workloads, left, refused]
+
+
+def _chains(session: "Session") -> "Table":
+    """Chains that one kernel could run, and those that it can't."""
+    from core.fusion.persistent import propose, refusals
+
+    table = _table("Chains of two regions", "first", "then", "one kernel", "reason")
+    for p in propose(session.graph, session.plan):
+        _row(table, p.first, p.second, "if faster", f"{p.reason}; `tune --persistent FILE` measures both forms")
+    for refusal in refusals(session.graph, session.plan):
+        first, second = (session.plan.region_of(n) for n in (refusal.anchor, refusal.node))
+        _row(table, first.id if first else "", second.id if second else "", "no", refusal.reason)
+    return table
 
 
 def _table(title: str, *columns: str) -> "Table":

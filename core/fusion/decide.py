@@ -84,7 +84,7 @@ def _judge(proposal: Proposal, records: Records, gpu: Identity | str, allow_vend
         if best is None:
             return Decision(proposal, False, _us(pair), None, f"no kernel was measured for {key}")
         if best.run != pair.run:
-            why = f"{key} was measured in another run than the pair; tune again with both"
+            why = f"{key} was measured in another run than the pair; tune with --retune"
             return Decision(proposal, False, _us(pair), None, why)
         parts.append(_us(best))
     figures = (parts[0], parts[1])

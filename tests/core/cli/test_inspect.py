@@ -109,3 +109,11 @@ def test_light_models(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_all_nine_light_models_are_there() -> None:
     assert len(LIGHT) == 9
+
+
+def test_chains_for_one_kernel_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", "mlp"]) == 0
+    told = capsys.readouterr().out
+    assert "Chains of two regions" in told and "if faster" in told and "tune --persistent" in told
+    assert run(["inspect", "resnet18"]) == 0
+    assert "reads a halo of the intermediate" in " ".join(capsys.readouterr().out.split())
