@@ -11,14 +11,12 @@ from pathlib import Path
 from core.build.artifact import BuiltKernel
 from core.build.batches import Batch, batch_seconds, makespan, plan_batches
 from core.build.cache import Entry, KernelCache, cannot_write, kernel_key, usage_of
+from core.build.machine import LIGHT_NVCC_BYTES, NVCC_BYTES, default_jobs, free_memory
 from core.build.nvcc import (
-    NVCC_BYTES,
     Ran,
     Usage,
     base_command,
-    default_jobs,
     first_error,
-    free_memory,
     parse_ptxas,
     run,
     without_folders,
@@ -33,7 +31,6 @@ from templates.family import Family, Kernel
 from templates.gpu import GpuSpec
 
 _LOG_BYTES = 16_000
-_LIGHT_BYTES = 3 << 29  # one nvcc of a 2.x kernel takes 1 to 1.5 GB
 _LIGHT_SECONDS = 30.0
 # Not the kernel's fault: another day, or with fewer jobs, it may compile. Such failures are not kept.
 _PASSING = re.compile(r"died due to signal|killed by|out of memory|Cannot allocate memory", re.IGNORECASE)
@@ -57,7 +54,7 @@ class Builder:
         self.toolchain = toolchain
         self.gpu = gpu
         self.cache = KernelCache(cache_dir or default_cache_dir())
-        self.jobs = jobs or default_jobs(_LIGHT_BYTES)
+        self.jobs = jobs or default_jobs(LIGHT_NVCC_BYTES)
         self._families = families() if families_by_name is None else families_by_name
         self._keys: dict[Kernel, str] = {}
         self._closed = threading.Event()
@@ -148,7 +145,7 @@ class Builder:
 
         A compiler that has just started has not taken its memory yet, so those running are counted by half.
         """
-        need = NVCC_BYTES if self._seconds(batch[0])[0] >= _LIGHT_SECONDS else _LIGHT_BYTES
+        need = NVCC_BYTES if self._seconds(batch[0])[0] >= _LIGHT_SECONDS else LIGHT_NVCC_BYTES
         return running == 0 or free_memory() - running * need // 2 >= need
 
     def _compile_batch(self, batch: Batch, stop: threading.Event) -> dict[Kernel, Entry] | list[Batch]:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.build.machine import default_jobs
 from core.build.toolchain import Toolchain
 from core.errors import Cancelled, ToolchainError
 
@@ -25,7 +26,6 @@ COMMON_FLAGS = (
     "--expt-relaxed-constexpr",
     "-Xcompiler=-fPIC,-fvisibility=hidden,-fno-gnu-unique",
 )
-NVCC_BYTES = 4 << 30  # one nvcc of an sm90 CUTLASS kernel takes 3 to 5 GB
 _NICENESS = 10  # the process that measures and the window go first
 _POLL_S = 0.1
 
@@ -94,23 +94,6 @@ def base_command(toolchain: Toolchain) -> list[str | Path]:
     return [
         toolchain.nvcc, "-ccbin", toolchain.host_compiler, *COMMON_FLAGS, *toolchain.include_flags, *libraries,
     ]  # fmt: skip
-
-
-def default_jobs(bytes_each: int = NVCC_BYTES) -> int:
-    """As many compilers side by side as cores and free memory allow, at least one."""
-    return max(1, min(len(os.sched_getaffinity(0)), free_memory() // bytes_each))
-
-
-def free_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that can be taken: MemAvailable, or what a cgroup (version 2) leaves if that is less."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
-    free = int(found[1]) * 1024 if found else 0
-    try:
-        limit = (cgroup / "memory.max").read_text().strip()
-        used = int((cgroup / "memory.current").read_text())
-    except OSError:  # not in a version 2 cgroup with a memory controller: the machine's figure holds
-        return free
-    return free if limit == "max" else min(free, max(0, int(limit) - used))
 
 
 def compile_library(

@@ -22,8 +22,6 @@ from core.paths import cache_dir
 
 SETUP = "run `python3 main.py setup`"
 VENDOR_SETUP = "`python3 main.py setup` installs it where a GPU is; it is the package"
-MEMORY_BYTES = 4 << 30  # one nvcc of an sm90 kernel
-LEAST_MEMORY_BYTES = 3 << 29  # one nvcc of an sm80 kernel
 LEAST_DISK_BYTES = 1 << 30
 SELF_TEST = "gemm 256x256x256 f16.f32 row.col bias+relu"
 
@@ -119,13 +117,13 @@ def _gib(nbytes: int) -> str:
 
 
 def _memory() -> Check:
-    from core.build.nvcc import default_jobs, free_memory
+    from core.build.machine import LIGHT_NVCC_BYTES, NVCC_BYTES, default_jobs, free_memory
 
     free = free_memory()
-    remedy = f"close other programs: one compiler of a Hopper kernel takes {_gib(MEMORY_BYTES)}"
+    remedy = f"close other programs: one compiler of a Hopper kernel takes {_gib(NVCC_BYTES)}"
     jobs = default_jobs()
     value = f"{_gib(free)} free, {jobs} compiler{'s' * (jobs != 1)} side by side"
-    return Check("memory", free >= LEAST_MEMORY_BYTES, value, "" if free >= MEMORY_BYTES else remedy)
+    return Check("memory", free >= LIGHT_NVCC_BYTES, value, "" if free >= NVCC_BYTES else remedy)
 
 
 def _disk(cache: Path) -> Check:

@@ -10,7 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from core.build.cache import cannot_write, kernel_key
-from core.build.nvcc import base_command, default_jobs, first_error, gencode, run
+from core.build.machine import default_jobs
+from core.build.nvcc import base_command, first_error, gencode, run
 from core.build.toolchain import Toolchain
 from core.errors import ToolchainError
 from core.export.emit import Source

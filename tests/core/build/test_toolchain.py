@@ -1,10 +1,12 @@
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
 from core.build import toolchain as module
-from core.build.nvcc import first_error, free_memory, parse_ptxas, without_folders
+from core.build.machine import cores, free_memory
+from core.build.nvcc import first_error, parse_ptxas, without_folders
 from core.build.toolchain import find_cutlass, find_host_compiler, find_nvcc, find_toolchain
 from core.errors import ToolchainError
 
@@ -131,9 +133,18 @@ def test_free_memory_minds_the_cgroup(tmp_path):
     assert free_memory(meminfo, tmp_path) == 8000 * 1024
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("100\n")
+    (tmp_path / "memory.stat").write_text("anon 40\nfile 60\ninactive_file 50\nactive_file 10\n")
     assert free_memory(meminfo, tmp_path) == 8000 * 1024
     (tmp_path / "memory.max").write_text("4096\n")
-    assert free_memory(meminfo, tmp_path) == 3996
+    assert free_memory(meminfo, tmp_path) == 4096 - 50, "files that nobody uses count as free"
+
+
+def test_cores_mind_the_cgroups_quota(tmp_path):
+    everything = len(os.sched_getaffinity(0))
+    assert cores(tmp_path) == everything
+    for quota, expected in {"max 100000": everything, "150000 100000": min(everything, 2), "1000 100000": 1}.items():
+        (tmp_path / "cpu.max").write_text(f"{quota}\n")
+        assert cores(tmp_path) == expected
 
 
 def test_a_log_for_others_names_no_folder_of_this_machine():

@@ -77,7 +77,7 @@ def test_a_cache_that_can_not_be_written(tmp_path: Path) -> None:
 def test_little_disk_and_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "LEAST_DISK_BYTES", 1 << 62)
     assert not doctor._disk(tmp_path).found
-    monkeypatch.setattr("core.build.nvcc.free_memory", lambda: 1 << 20)
+    monkeypatch.setattr("core.build.machine.free_memory", lambda: 1 << 20)
     check = doctor._memory()
     assert not check.found and "4.0 GiB" in check.remedy
 
