@@ -8,7 +8,7 @@ from core.bench import table
 from core.bench.suites import read_shapes, suite
 from core.cli import Reporter
 
-SHAPE_SUITES = ("gemm", "conv", "epilogue")
+SHAPE_SUITES = ("gemm", "conv", "epilogue", "b2b-gemm", "b2b-conv")
 MODELS = ("resnet18", "resnet50", "vgg16", "repvgg-a0")
 
 

@@ -48,7 +48,7 @@ class Sm90B2b:
             return f"writes its operands' type {workload.dtype}, not {workload.epilogue.output}"
         if workload.first.epilogue.has_source:
             return "the first epilogue reads a tensor of the intermediate's shape, which is never in memory"
-        return _shape_refusal(workload)
+        return _shape_refusal(workload, gpu)
 
     def kernels(self, workload: Workload, gpu: GpuSpec) -> Iterator[Kernel]:
         if not isinstance(workload, Pair):
@@ -134,7 +134,7 @@ def part_of(epilogue: Epilogue, name: str) -> Part:
     return Part(Epilogue(ops, epilogue.output).functor(name), bias_first, epilogue.has_bias, final_relu)
 
 
-def _shape_refusal(pair: Pair) -> str | None:
+def _shape_refusal(pair: Pair, gpu: GpuSpec) -> str | None:
     """Widths that TMA can't address, that no block covers, and convolutions beyond an im2col descriptor."""
     first, n0 = pair.first, pair.second.k
     widths = {"N0": n0, "N1": pair.n1} | ({"K" if isinstance(first, GemmWorkload) else "C": _depth(first)})
@@ -154,7 +154,12 @@ def _shape_refusal(pair: Pair) -> str | None:
         if refused:
             return refused
         limit = space.MAX_WIDTH
-    return f"residence: a block covers N0 up to {limit}, N0 = {n0}" if n0 > limit else None
+    if n0 > limit:
+        return f"residence: a block covers N0 up to {limit}, N0 = {n0}"
+    fixed = geometry.least_fixed_bytes(n0, pair.n1)
+    if fixed > gpu.smem_per_block:
+        return f"residence: B1 and a result tile take {fixed // 1024} KB, a block has {gpu.smem_per_block // 1024} KB"
+    return None
 
 
 def _depth(first: GemmWorkload | ConvWorkload) -> int:

@@ -90,6 +90,11 @@ def smem_bytes(i: Instance, k_blocks: int, stages: int) -> int:
     return fixed + _up(i.n0 * i.block_k * 2 * b0_blocks, 1024) + stage_rows(i) * i.block_k * 2 * stages * rings(i)
 
 
+def least_fixed_bytes(n0: int, n1: int) -> int:
+    """What any instance for these widths holds beside its stages: B1, one result tile, two stages of 64 x 32."""
+    return _up(n0 * n1 * 2, 1024) + _up(64 * n1 * 2, 1024) + 2 * 64 * 32 * 2
+
+
 def pick_stages(i: Instance, k_blocks: int, most: int = MAX_STAGES) -> int:
     """As many stages as fit, at most `most`."""
     stages = min(most, MAX_STAGES // rings(i))

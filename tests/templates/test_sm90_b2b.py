@@ -82,6 +82,7 @@ def test_what_is_legal_fits_the_sm(m: int, k8: int, n8: int, o8: int, chain: str
         (gemm(2464, 8, 8, 4), "N1 = 4 is not a multiple of 8"),
         (gemm(2464, 64, 64, 264), "residence: a block covers N1 up to 256, N1 = 264"),
         (gemm(2464, 64, 1032, 64), "residence: a block covers N0 up to 1024, N0 = 1032"),
+        (gemm(2464, 16, 512, 256), "residence: B1 and a result tile take 296 KB, a block has 227 KB"),
         (conv(56, 64, 264, 64), "residence: a block covers N0 up to 256, N0 = 264"),
         (conv(224, 4, 48, 48, 2), "C = 4 is not a multiple of 8"),
         (gemm(64, 64, 64, 64, "bias+add+relu"), "the first epilogue reads a tensor"),

@@ -6,7 +6,9 @@ import pytest
 
 from core.bench.suites import read_shapes, suite
 from core.errors import BoltError
-from templates.workload import ConvWorkload, GemmWorkload, parse_workload
+from core.search.rank import rank
+from templates.gpu import KNOWN_GPUS
+from templates.workload import ConvWorkload, GemmWorkload, Pair, parse_workload
 
 
 def test_a_one_by_one_conv_is_its_gemm() -> None:
@@ -24,6 +26,21 @@ def test_conv_shapes_keep_the_published_outputs() -> None:
 def test_every_activation_has_a_gemm_and_a_conv() -> None:
     found = suite("epilogue")
     assert len(found) == 12 and len({w.key for w in found.values()}) == 12
+
+
+def test_every_pair_of_the_papers_tables_has_kernels_on_hopper() -> None:
+    """The first four of table 1 and the first six of table 2, with columns and channels filled up to eight."""
+    h200 = KNOWN_GPUS["h200"]
+    gemms, convs = suite("b2b-gemm"), suite("b2b-conv")
+    assert list(gemms)[:4] == [
+        "2464: 8->8->8",
+        "16384: 256->64->16",
+        "32768: 576->128->64",
+        "128320: 96->32->96",
+    ]
+    assert len(convs) == 7 and "n32 56x56 48->48 3x3 s1 ->48 1x1" in convs
+    for workload in (*gemms.values(), *convs.values()):
+        assert isinstance(workload, Pair) and rank(workload, h200).candidates, workload.key
 
 
 KEY = GemmWorkload(8, 16, 32).key
