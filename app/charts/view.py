@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QMimeData, QPointF, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QBrush, QColor, QGuiApplication, QPainter, QPen
+from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QGuiApplication, QPainter, QPen, QResizeEvent
 from PySide6.QtWidgets import QToolTip, QVBoxLayout, QWidget
 
 from app.charts.picture import Bars, Dots, Line, Mark, Picture
@@ -17,7 +17,7 @@ from core.errors import BoltError
 LABEL = 30  # pixels that a name under the axis takes
 NEAR = 24  # pixels from which a dot is meant
 FAINT = 110
-CHARACTER = 6.6  # pixels of the title's font
+SIDES = 90  # pixels beside the title: the axis and a margin
 
 
 class ChartView(QWidget):
@@ -82,22 +82,38 @@ class ChartView(QWidget):
             else:
                 self._draw_line(mark)
         plot.setTitle(self._head(), color=t.hex("muted"), size="11px")
-        plot.getPlotItem().titleLabel.setMinimumWidth(0)  # a long one must not push the plot out of its pane
         plot.setLabel("left", picture.y_label, color=t.hex("muted"))
         plot.setLabel("bottom", picture.x_label, color=t.hex("muted"))
         self._set_range()
         self._name_places()
 
     def _head(self) -> str:
-        """Title, key and note in one line over the plot, where they hide nothing and go along into files."""
-        parts = [f"<b>{escape(self.picture.title)}</b>"]
-        for mark in self.picture.marks:
-            color = self.theme.hex(mark.token)
-            parts.append(f"<span style='color:{color}'>{_sign(mark)}</span> {escape(mark.name)}")
-        said = sum(len(m.name) + 6 for m in self.picture.marks) + len(self.picture.title) + len(self.picture.note)
-        if self.picture.note and said * CHARACTER < self.plot.width():
-            parts.append(f"<span style='color:{self.theme.hex('faint')}'>{escape(self.picture.note)}</span>")
+        """Title, key and note in one line over the plot, where they hide nothing and go along into files.
+
+        What has no room is left out, the note first: a title wider than its plot would push the plot out of its pane.
+        """
+        metrics = QFontMetricsF(base_font(11, bold=True))
+        room = self.width() - SIDES
+        parts = []
+        title = metrics.elidedText(self.picture.title, Qt.TextElideMode.ElideRight, room)
+        pieces = [("text", "", title)]
+        pieces += [(mark.token, _sign(mark), mark.name) for mark in self.picture.marks]
+        pieces += [("faint", "", self.picture.note)] if self.picture.note else []
+        for at, (token, sign, text) in enumerate(pieces):
+            room -= metrics.horizontalAdvance(f"{sign} {text}    ")
+            if at and room < 0:
+                break
+            shown = f"<b>{escape(text)}</b>" if not at else escape(text)
+            ink = self.theme.hex(token if sign else "faint" if at else "muted")
+            words = self.theme.hex("muted" if sign else "faint" if at else "muted")
+            parts.append(f"<span style='color:{ink}'>{sign}</span> <span style='color:{words}'>{shown}</span>")
         return "&nbsp;&nbsp;&nbsp;".join(parts)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self.plot is not None:
+            self.plot.setTitle(self._head(), size="11px")
+            self._name_places()
 
     def _set_range(self) -> None:
         bars = [m for m in self.picture.marks if isinstance(m, Bars)]

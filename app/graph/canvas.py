@@ -2,7 +2,7 @@
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
 from app.document import Document
 from app.format import micros
@@ -29,7 +29,10 @@ class Legend(QWidget):
         self.mode.setToolTip("What colour means in the graph")
         for mode in Mode:
             self.mode.addItem(mode.value, mode)
-        self.keys = QHBoxLayout()
+        holder = QWidget()  # a long key is cut off; it never widens the window
+        holder.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.keys = QHBoxLayout(holder)
+        self.keys.setContentsMargins(0, 0, 0, 0)
         self.keys.setSpacing(5)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(10, 5, 10, 5)
@@ -37,8 +40,7 @@ class Legend(QWidget):
         layout.addWidget(QLabel("Colour"))
         layout.addWidget(self.mode)
         layout.addSpacing(6)
-        layout.addLayout(self.keys)
-        layout.addStretch(1)
+        layout.addWidget(holder, 1)
         self.tools = QHBoxLayout()
         self.tools.setSpacing(2)
         layout.addLayout(self.tools)
@@ -72,6 +74,7 @@ class Legend(QWidget):
             self.keys.addWidget(swatch)
             self.keys.addWidget(QLabel(text))
             self.keys.addSpacing(8)
+        self.keys.addStretch(1)
         self.setVisible(self.document is not None)
 
     def _entries(self) -> list[tuple[str, str]]:
@@ -96,7 +99,7 @@ class Legend(QWidget):
             return [(t.heat(s).name(), micros(longest * s)) for s in shares] + [
                 (t.hex("border"), f"not measured ({said})")
             ]
-        steps = [(1.6, "1.6x and faster"), (1.2, "1.2x"), (1.0, "equal"), (0.8, "0.8x"), (0.6, "0.6x and slower")]
+        steps = [(1.6, "1.6x or more"), (1.2, "1.2x"), (1.0, "equal"), (0.8, "0.8x"), (0.6, "0.6x or less")]
         return [(t.speedup(s).name(), text) for s, text in steps] + [(t.hex("border"), "not compared")]
 
 

@@ -135,7 +135,7 @@ class GraphView(QGraphicsView):
         for i in boxes:
             area = area.united(self.item.rect_of(i))
         if self.zoom < 0.5 or not self.seen.contains(area):
-            self.fit(area.adjusted(-260, -200, 260, 200))
+            self.fit(area.adjusted(-200, -100, 200, 100))
 
     def _set_zoom(self, scale: float) -> None:
         scale = min(MOST, max(LEAST, scale))

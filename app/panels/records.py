@@ -52,9 +52,9 @@ COLUMNS: tuple[tuple[str, int, Callable[[Line], str], Callable[[Line], Any], boo
     ("Best", 84, lambda x: _us(x.best_us), lambda x: x.best_us or LAST, True),
     ("Vendor", 84, lambda x: _us(x.vendor_us), lambda x: x.vendor_us or LAST, True),
     ("Speed-up", 84, lambda x: ratio(r) if (r := _ratio(x)) else "", lambda x: _ratio(x) or 0.0, True),
-    ("Screened", 80, lambda x: f"{x.screened:,}", lambda x: x.screened, True),
-    ("Finals", 64, lambda x: f"{x.finals:,}", lambda x: x.finals, True),
-    ("Failed", 64, lambda x: f"{x.failed:,}", lambda x: x.failed, True),
+    ("Screened", 92, lambda x: f"{x.screened:,}", lambda x: x.screened, True),
+    ("Finals", 70, lambda x: f"{x.finals:,}", lambda x: x.finals, True),
+    ("Failed", 70, lambda x: f"{x.failed:,}", lambda x: x.failed, True),
     ("From", 90, lambda x: "shipped" if x.shipped else "this user", lambda x: x.shipped, False),
     ("Taken", 150, lambda x: x.taken[:16].replace("T", " "), lambda x: x.taken, False),
 )
@@ -79,6 +79,8 @@ class RecordModel(QAbstractTableModel):
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if role == Qt.ItemDataRole.DisplayRole and orientation == Qt.Orientation.Horizontal:
             return COLUMNS[section][0]
+        if role == Qt.ItemDataRole.TextAlignmentRole and orientation == Qt.Orientation.Horizontal:
+            return _alignment(COLUMNS[section][4])
         return None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
@@ -90,9 +92,13 @@ class RecordModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.ToolTipRole:
             return tip(f"{line.workload}\n{line.candidate}\n{line.versions}")
         if role == Qt.ItemDataRole.TextAlignmentRole:
-            side = Qt.AlignmentFlag.AlignRight if column[4] else Qt.AlignmentFlag.AlignLeft
-            return side | Qt.AlignmentFlag.AlignVCenter
+            return _alignment(column[4])
         return None
+
+
+def _alignment(number: bool) -> Qt.AlignmentFlag:
+    side = Qt.AlignmentFlag.AlignRight if number else Qt.AlignmentFlag.AlignLeft
+    return side | Qt.AlignmentFlag.AlignVCenter
 
 
 class RecordsPanel(QWidget):
@@ -133,6 +139,7 @@ class RecordsPanel(QWidget):
         self.table.horizontalHeader().setStretchLastSection(True)
         for at, column in enumerate(COLUMNS):
             self.table.setColumnWidth(at, column[1])
+        self.table.setWordWrap(False)
         self.table.setSortingEnabled(True)
         self.table.sortByColumn(0, Qt.SortOrder.AscendingOrder)
         bar = QHBoxLayout()

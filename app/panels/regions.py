@@ -238,6 +238,7 @@ class RegionsPanel(QWidget):
         self.list.setModel(self.model)
         self.list.setMouseTracking(True)
         self.list.setUniformItemSizes(True)
+        self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.delegate = RegionDelegate(self.model, theme, self)
         self.list.setItemDelegate(self.delegate)
