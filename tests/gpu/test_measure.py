@@ -227,6 +227,12 @@ def measurer(runtime_name: str, reference_library: Path) -> Iterator[Callable[[]
         ("sm80_gemm", "gemm 1280x768x768 f16.f32 row.col bias+add+gelu_erf"),
         ("sm80_conv", "conv 32x28x28x128 k128x3x3 p1.1.1.1 s1.1 d1.1 g1 f16.f32 bias+add+relu"),
         ("sm90_gemm", "gemm 1280x768x768 f16.f32 row.col bias+relu"),
+        ("sm80_b2b", "b2b_gemm 32768x128x576 f16.f32 row.col bias+relu then n64 bias+relu"),
+        ("sm90_b2b", "b2b_gemm 32768x128x576 f16.f32 row.col bias+gelu_erf then n64 bias+add"),
+        (
+            "sm90_b2b",
+            "b2b_conv 32x56x56x64 k64x3x3 p1.1.1.1 s1.1 d1.1 g1 f16.f32 bias+relu then n64 bias+relu",
+        ),
     ],
 )
 def test_our_candidates(measurer: Callable[[], ProcessMeasurer], gpu: GpuIdentity, family: str, key: str) -> None:

@@ -37,6 +37,8 @@ CASES = {
     "conv 4x29x31x64 k64x3x3 p1.0.2.1 s2.2 d1.1 g1 f16.f32 bias+relu": "",
     "conv 4x28x28x64 k64x3x3 p1.1.1.1 s1.1 d1.1 g64 f16.f32 bias+relu": "",
     "conv 4x112x112x4 k64x7x7 p3.3.3.3 s2.2 d1.1 g1 f16.f32 bias+relu": "",
+    "b2b_gemm 777x64x96 f16.f32 row.col bias+relu then n32 bias+gelu_erf": "bias+relu",
+    f"b2b_{CONV} f16.f32 bias+silu then n96 bias+add+relu": "",
 }
 
 
