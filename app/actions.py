@@ -62,7 +62,10 @@ SPECS = {
     ),
     "tune": Spec("Tune", "tune", "Ctrl+T", "Measure candidates for every region"),
     "tune_selected": Spec(
-        "Tune selected regions", "tune", "Ctrl+Shift+T", "Measure the selected regions' workloads only"
+        "Tune selected regions",
+        "tune",
+        "Ctrl+Shift+T",
+        "Measure the selected regions only; while a job runs they wait in the queue",
     ),
     "retune": Spec("Measure selected regions anew", tip="Leave aside what the records hold of them"),
     "pause": Spec("Pause", "pause", tip="Start nothing new until resumed", checkable=True),

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabBar
 
 from app.background import Job
 from app.document import Document
-from app.loading import Opened, Request, load, shape
+from app.loading import Opened, Request, load, shape, warm_up
 from core.errors import BoltError
 from core.importer.samples import sample_names
 from core.project import SUFFIX
@@ -58,6 +58,10 @@ class Documents(QObject):
         self.tabs.tabMoved.connect(lambda a, b: self.all.insert(b, self.all.pop(a)))
 
     # Opening ------------------------------------------------------------------------------------------------------
+
+    def warm_up(self) -> None:
+        """Import beside the window what the first model needs; what is missing then is told when it is opened."""
+        self.window.background.start("warming up", lambda job: warm_up(), lambda _: None, lambda error: None)
 
     def choose(self) -> None:
         chosen, _ = QFileDialog.getOpenFileName(self.window, "Open a model or a project", "", FILES)
@@ -218,6 +222,7 @@ class Documents(QObject):
 
     def _drop(self, document: Document) -> None:
         self.window.projects.forget(document)
+        self.window.queue.forget(document)
         document.deleteLater()
 
     # Folding ------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> int:
     if argv:
         window.open_later(argv[0])
     else:
-        window.warm_up()
+        window.documents.warm_up()
     with _interruptible(window.close):
         return app.exec()
 

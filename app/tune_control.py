@@ -12,6 +12,8 @@ from app.bridge import EventBridge
 from app.document import Document
 from app.exporting import gpu_title
 from app.format import seconds
+from app.graph.model import box_line
+from app.queue import Wish
 from core.errors import BoltError
 from core.tuner.events import Event
 from templates.gpu import known_gpu
@@ -29,6 +31,7 @@ class TuneControl(QObject):
         self.window = window
         self.here: str | None = None
         self.tuned: Document | None = None  # the document that the running job is of
+        self.queue = window.queue
         self.bridge = EventBridge(self)
         self.job = tuning.Tuning(self.bridge, self)
         self.bridge.batch.connect(self._take)
@@ -79,8 +82,8 @@ class TuneControl(QObject):
         a["replay"].setEnabled(not self.running)
         a["replay_records"].setEnabled(tunable and not self.running)
         for name in ("tune_selected", "retune"):
-            a[name].setEnabled(document is not None and bool(self.selected_workloads()) and not self.running)
-            a[name].setStatusTip("a job is running" if self.running else "select a tuned region first")
+            a[name].setEnabled(document is not None and bool(self.selected_workloads()))
+            a[name].setStatusTip("select a tuned region first")
         for name in ("tune", "replay_records"):
             a[name].setStatusTip("a job is running" if self.running else "open a model first")
         a["pause"].setEnabled(self.running)
@@ -114,15 +117,26 @@ class TuneControl(QObject):
         return list(found.values())
 
     def tune_selected(self, anew: bool) -> None:
-        """Measure the selected regions alone, now; `anew` leaves aside what the records hold of them."""
-        workloads = self.selected_workloads()
-        if not workloads or self.running:
+        """Measure the selected regions alone, now or when the running job is over.
+
+        `anew` leaves aside what the records hold of them.
+        """
+        document, workloads = self.window.document, self.selected_workloads()
+        if document is None or not workloads:
             return
-        if self.gpu_is_here:
-            budget = self.window.settings.budget_minutes
-            self._start(tuning.live(workloads, budget, anew), replayed=False, only=[w.key for w in workloads])
-        else:
+        if not self.gpu_is_here:
             self._say_not_here()
+            return
+        ids = [r.id for w in workloads for r in document.plan.workloads[w.key]]
+        self.queue.add(Wish(document, tuple(workloads), box_line(ids), anew))
+        if not self.running:
+            self._start_next()
+
+    def _start_next(self) -> None:
+        wish = self.queue.take()
+        if wish is not None:
+            source = tuning.live(list(wish.workloads), self.window.settings.budget_minutes, wish.anew)
+            self._start(source, False, [w.key for w in wish.workloads], wish.document)
 
     def _say_not_here(self) -> None:
         name = gpu_title(self.gpu)
@@ -158,16 +172,20 @@ class TuneControl(QObject):
         """Run another source: tests bring their own."""
         self._start(source, replayed)
 
-    def _start(self, source: tuning.Source, replayed: bool, only: Collection[str] = ()) -> None:
-        assert self.window.document is not None
+    def _start(
+        self, source: tuning.Source, replayed: bool, only: Collection[str] = (), document: Document | None = None
+    ) -> None:
         self.window.messages.hide()
-        self.tuned = self.window.document
+        self.tuned = document or self.window.document
+        assert self.tuned is not None
         speeds = self.window.status.speed
         speeds.setCurrentIndex(max(0, speeds.findData(self.window.settings.speed)))
         self.tuned.start_run(replayed, only)
         self.job.start(source)
 
     def cancel(self) -> None:
+        """Stop the job, and what waits behind it."""
+        self.queue.clear()
         self.job.cancel()
         self.window.status.job.setText("stopping; what was measured is kept")
 
@@ -184,6 +202,8 @@ class TuneControl(QObject):
         self.window.records.outdate()
         self._count()
         self.window.job_ended()
+        if document is not None and document.run.result is not None and not document.run.result.error:
+            self._start_next()
 
     def _tell_result(self, document: Document) -> None:
         run = document.run

@@ -18,7 +18,6 @@ from app.export_control import ExportControl
 from app.exporting import Exporter
 from app.follow import Follower
 from app.graph.canvas import Canvas
-from app.loading import warm_up
 from app.messages import MessageBar
 from app.netron_control import NetronControl
 from app.panels.candidates import CandidatesPanel
@@ -26,11 +25,13 @@ from app.panels.charts import ChartsPanel
 from app.panels.details import DetailsPanel
 from app.panels.log import LogPanel
 from app.panels.nodes import NodesPanel
+from app.panels.queue import QueuePanel
 from app.panels.records import RecordsPanel
 from app.panels.regions import RegionsPanel
 from app.panels.source import SourcePanel
 from app.plan_control import PlanControl
 from app.project_control import ProjectControl
+from app.queue import Queue
 from app.report import ReportControl
 from app.run import Changes
 from app.settings import Settings
@@ -113,6 +114,7 @@ class MainWindow(QMainWindow):
         self.explaining = Explaining(self.background, self)
         self.regions, self.nodes, self.details = RegionsPanel(t), NodesPanel(t), DetailsPanel(t, self.explaining)
         self.candidates, self.charts, self.log = CandidatesPanel(t), ChartsPanel(t, self.background), LogPanel(t)
+        self.queue = Queue(self)
         self.records = RecordsPanel(t, self.background)
         self.source = SourcePanel(t, self.explaining)
         left = (("Regions", self.regions), ("Nodes", self.nodes))
@@ -120,6 +122,7 @@ class MainWindow(QMainWindow):
             ("Candidates", self.candidates),
             ("Charts", self.charts),
             ("Source", self.source),
+            ("Queue", QueuePanel(t, self.queue)),
             ("Records", self.records),
             ("Log", self.log),
         )
@@ -204,10 +207,6 @@ class MainWindow(QMainWindow):
     def open_later(self, source: str) -> None:
         """Open once the window is on the screen."""
         QTimer.singleShot(0, lambda: self.open(source))
-
-    def warm_up(self) -> None:
-        """Import beside the window what the first model needs; what is missing then is told when it is opened."""
-        self.background.start("warming up", lambda job: warm_up(), lambda _: None, lambda error: None)
 
     def open(self, source: str, *_: object) -> None:
         self.documents.open(source)

@@ -93,7 +93,7 @@ class ChartView(QWidget):
         What has no room is left out, the note first: a title wider than its plot would push the plot out of its pane.
         """
         metrics = QFontMetricsF(base_font(11, bold=True))
-        room = self.width() - SIDES
+        room = float(self.width() - SIDES)
         parts = []
         title = metrics.elidedText(self.picture.title, Qt.TextElideMode.ElideRight, room)
         pieces = [("text", "", title)]

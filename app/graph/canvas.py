@@ -99,7 +99,7 @@ class Legend(QWidget):
             return [(t.heat(s).name(), micros(longest * s)) for s in shares] + [
                 (t.hex("border"), f"not measured ({said})")
             ]
-        steps = [(1.6, "1.6x or more"), (1.2, "1.2x"), (1.0, "equal"), (0.8, "0.8x"), (0.6, "0.6x or less")]
+        steps = [(1.6, "≥1.6x"), (1.2, "1.2x"), (1.0, "1x"), (0.8, "0.8x"), (0.6, "≤0.6x")]
         return [(t.speedup(s).name(), text) for s, text in steps] + [(t.hex("border"), "not compared")]
 
 

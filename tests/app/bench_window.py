@@ -219,7 +219,7 @@ def main() -> None:
     app.processEvents()
     say("window built and shown, after imports", (time.perf_counter() - start) * 1e3)
     beat = Heartbeat()
-    window.warm_up()
+    window.documents.warm_up()
     spin(lambda: not window.background.busy)
     bench_opening(window, beat)
     bench_stream(window, beat, args.events)
