@@ -107,6 +107,11 @@ def identity_row(identity: Identity) -> Row:
     return with_id({**gpu, "nvcc": identity.nvcc, "cutlass": identity.cutlass, "spec": spec})
 
 
+def matching_columns(identity: Identity) -> dict[str, Any]:
+    """What another identity must have in common to share records: all but the rates and limits that only rank."""
+    return {k: v for k, v in identity_row(identity).items() if k not in ("id", "spec")}
+
+
 def identity_from(row: Row) -> Identity:
     gpu = {n: row[n] for n in ("name", "sm", "sm_count", "memory_mhz", "driver", "cuda")}
     return Identity(GpuIdentity(**gpu, spec=GpuSpec(**json.loads(row["spec"]))), row["nvcc"], row["cutlass"])

@@ -26,6 +26,7 @@ from core.records.rows import (
     candidate_row,
     identity_from,
     identity_row,
+    matching_columns,
     outcome_row,
     record_from,
     with_id,
@@ -181,7 +182,7 @@ class Records:
 
     def finished(self, workload: str, identity: Identity) -> Finished | None:
         """The newest finals of the workload on exactly this identity."""
-        rows = self._own.rows("finished", workload=workload, gpu=identity.id)
+        rows = self._own.rows("finished", workload=workload, gpu=[g["id"] for g in _gpus(self._own, identity)])
         if not rows:
             return None
         r = rows[-1]
@@ -221,11 +222,7 @@ class Records:
     def _records(
         self, layer: Layer, shipped: bool, table: str, gpu: Identity | str | None, **where: str
     ) -> list[Record]:
-        if isinstance(gpu, Identity):
-            gpus = layer.rows("gpus", id=gpu.id)
-        else:
-            gpus = layer.rows("gpus") if gpu is None else layer.rows("gpus", name=gpu)
-        by_id = {row["id"]: row for row in gpus}
+        by_id = {row["id"]: row for row in _gpus(layer, gpu)}
         rows = layer.rows(table, gpu=list(by_id), **where)
         wanted = sorted({row["candidate"] for row in rows} - {""})
         candidates = {c["id"]: c for part in _chunks(wanted) for c in layer.rows("candidates", id=part)}
@@ -241,7 +238,7 @@ class Records:
     def dump(self, gpu: str | None = None, finals_only: bool = False, shipped: bool = False) -> dict[str, list[Row]]:
         """Rows by table, as exchange.write_file takes them; of one GPU name, and without screening, if wanted."""
         layer = self._shipped if shipped else self._own
-        gpus = layer.rows("gpus") if gpu is None else layer.rows("gpus", name=gpu)
+        gpus = _gpus(layer, gpu)
         tables = {"gpus": gpus}
         for table in ("measurements", "failures", "finished", "runs"):
             tables[table] = layer.rows(table, gpu=[g["id"] for g in gpus])
@@ -284,6 +281,13 @@ class Records:
 
     def close(self) -> None:
         self._own.close()
+
+
+def _gpus(layer: Layer, gpu: Identity | str | None) -> list[Row]:
+    """Rows of a GPU: of one identity, of all with a name, or of all."""
+    if isinstance(gpu, Identity):
+        return layer.rows("gpus", **matching_columns(gpu))
+    return layer.rows("gpus") if gpu is None else layer.rows("gpus", name=gpu)
 
 
 def _median(record: Record) -> float:

@@ -80,6 +80,15 @@ def test_another_gpu_or_driver_shares_nothing(tmp_path, change):
     assert store.best(KEY, replace(IDENTITY, cutlass="4.3.0")) is None
 
 
+def test_better_figures_for_ranking_orphan_no_record(tmp_path):
+    store = records(tmp_path)
+    store.add(measured(CANDIDATES[0], 5.0), IDENTITY, CANDIDATES[0], run="r")
+    store.finish(KEY, IDENTITY, {"stub": 1}, vendor=True, run="r")
+    spec = replace(IDENTITY.gpu.spec, dram_gbs=4400.0, tensor_tflops=800.0)
+    corrected = replace(IDENTITY, gpu=replace(IDENTITY.gpu, spec=spec))
+    assert store.best(KEY, corrected).outcome.us == 5.0 and store.finished(KEY, corrected).run == "r"
+
+
 def test_a_record_of_another_family_version_is_kept_but_not_trusted(tmp_path):
     records(tmp_path).add(measured(CANDIDATES[0], 5.0), IDENTITY, CANDIDATES[0])
     newer = records(tmp_path, families={"stub": replace(FAMILY, version=2)})
