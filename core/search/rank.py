@@ -15,8 +15,10 @@ DEFAULT_LIMIT = 16
 NEAR = 0.9
 _TILE_SHARE = 4  # of the candidates, at most one in so many (and never fewer than two) may share a tile
 # Estimates of one family against another are coarser still: every family whose best estimate is within this factor of
-# the best of all gets at least one in so many of the places, the others one place each.
+# the best of all gets at least one in so many of the places, the others one place each, unless they are further off
+# than any estimate has erred (resources/records: by up to 4.3 times).
 _RIVAL = 1.5
+_NO_CHANCE = 10.0
 _FAMILY_SHARE = 4
 # Within a family sizes have neighbours whose estimates err alike; what is named (a schedule, an iterator) has none.
 # Each combination of names whose best estimate is so near to the family's best gets at least one in so many places.
@@ -61,7 +63,7 @@ def rank(
 ) -> Ranking:
     """Asks every family and takes the `limit` most promising kernels.
 
-    The best kernel of each family that is legal is always among them (limit permitting), and several of a family or a
+    The best kernel of each family that stands a chance is among them (limit permitting), and several of a family or a
     style (schedule, iterator) that the estimates place near the best one. No tile takes more than its share, because
     clusters and stages of one tile are alike. A kernel that is `built` goes before an equal one that is not.
     """
@@ -127,8 +129,8 @@ def _choose(legal: list[Ranked], limit: int, built: Container[Kernel]) -> list[R
 
 def _places(near: list[Ranked], limit: int) -> list[tuple[int, list[Ranked]]]:
     """How many places each family and style has for certain, and its kernels; one for each family comes first."""
-    families = _grouped(near, lambda kernel: kernel.family)
     best = near[0].score.us if near else 0.0
+    families = [g for g in _grouped(near, lambda kernel: kernel.family) if g[0].score.us <= _NO_CHANCE * best]
     rivals = [g for g in families if g[0].score.us <= _RIVAL * best]
     styles = [s for g in rivals for s in _grouped(g, _style_of) if s[0].score.us <= _NEAR_STYLE * g[0].score.us]
     return [

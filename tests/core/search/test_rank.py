@@ -12,7 +12,7 @@ from templates.workload import ConvWorkload
 from tests.core.tuning_stubs import H200, StubFamily, gemm, kernels_of
 
 MANY = StubFamily(tiles=tuple(range(8, 200, 3)))
-SLOW = StubFamily("slow", bias_us=500.0)
+SLOW = StubFamily("slow", bias_us=40.0)
 
 
 class Clusters(StubFamily):
@@ -34,10 +34,18 @@ def test_order_is_the_estimates(tmp_path):
     assert ranking.legal == len(MANY.tiles) and ranking.skipped == ranking.legal - 10
 
 
-def test_every_legal_family_is_tried():
+def test_every_legal_family_with_a_chance_is_tried():
     ranking = rank(gemm(), H200, {"stub": MANY, "slow": SLOW}, limit=10)
     assert [r.kernel.family for r in ranking.candidates].count("slow") == 1
     assert ranking.candidates[-1].kernel.family == "slow"
+
+
+def test_a_family_that_is_ten_times_off_takes_no_place_from_others():
+    hopeless = StubFamily("hopeless", bias_us=500.0)
+    ranking = rank(gemm(), H200, {"stub": MANY, "hopeless": hopeless}, limit=10)
+    assert {r.kernel.family for r in ranking.candidates} == {"stub"}
+    alone = rank(gemm(), H200, {"hopeless": hopeless}, limit=10)
+    assert len(alone.candidates) == len(hopeless.tiles)
 
 
 def test_a_rival_family_gets_several_places():
