@@ -32,6 +32,8 @@ class TuneControl(QObject):
         self.here: str | None = None
         self.tuned: Document | None = None  # the document that the running job is of
         self.queue = window.queue
+        self._replay_next = False  # once the model that is being opened is there
+        window.documents.opened.connect(self._opened)
         self.bridge = EventBridge(self)
         self.job = tuning.Tuning(self.bridge, self)
         self.bridge.batch.connect(self._take)
@@ -139,14 +141,38 @@ class TuneControl(QObject):
             self._start(source, False, [w.key for w in wish.workloads], wish.document)
 
     def _say_not_here(self) -> None:
-        name = gpu_title(self.gpu)
-        self.window.messages.show_text(
-            "info",
-            f"There is no {name} in this machine, so nothing can be measured here. "
-            "What was recorded on one can be replayed; every number then says so.",
-            "Replay",
-            self.replay,
-        )
+        document, gpu = self.window.document, self.gpu
+        if document is not None:
+            self.window.background.start(
+                "looking for a recorded run",
+                lambda job: tuning.recorded_batch(document.title, gpu),
+                lambda batch: self._offer_replay(document, batch),
+                self.window.messages.show_error,
+            )
+
+    def _offer_replay(self, document: Document, batch: int | None) -> None:
+        """Of the model as it is open, or at the batch size that a run was recorded at."""
+        said = f"There is no {gpu_title(self.gpu)} in this machine, so nothing can be measured here. "
+        if batch is not None and batch != document.session.batch:
+            self.window.messages.show_text(
+                "info", f"{said}A run of {document.title} at batch {batch} was recorded on one and can be replayed.",
+                f"Open at batch {batch} and replay", lambda: self._replay_at(document, batch),
+            )  # fmt: skip
+        else:
+            self.window.messages.show_text(
+                "info", f"{said}What was recorded on one can be replayed; every number then says so.",
+                "Replay", self.replay,
+            )  # fmt: skip
+
+    def _replay_at(self, document: Document, batch: int) -> None:
+        self.window.documents.show(document)
+        self._replay_next = True
+        self.window.documents.reopen(batch, document.session.dtype)
+
+    def _opened(self) -> None:
+        if self._replay_next:
+            self._replay_next = False
+            self.replay()
 
     def replay(self) -> None:
         """Play the shipped run or the records of the chosen GPU for the open model."""

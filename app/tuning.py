@@ -212,3 +212,22 @@ def _plays(path: Path, plan: FusionPlan, gpu: str) -> bool:
     except RecordError:
         return False  # a damaged run plays nothing; opening it by name tells the reason
     return first is not None and first.gpu == resolve_gpu(gpu).name and set(plan.workloads) <= set(first.workloads)
+
+
+def recorded_batch(model: str, gpu: str) -> int | None:
+    """The batch size at which a shipped run of the model, by name, was recorded on the GPU; None without one."""
+    from core.device import resolve_gpu
+    from core.tuner.runfile import RUNS, read_run
+    from templates.workload import ConvWorkload, parse_workload
+
+    for path in sorted(RUNS.glob("*.jsonl.gz")):
+        try:
+            first = next((e.event for e in read_run(path) if isinstance(e.event, JobStarted)), None)
+        except RecordError:
+            continue  # a damaged run plays nothing; opening it by name tells the reason
+        if first is None or first.model != model or first.gpu != resolve_gpu(gpu).name or not first.workloads:
+            continue
+        workload = parse_workload(first.workloads[0])
+        if isinstance(workload, ConvWorkload):
+            return workload.n
+    return None

@@ -122,8 +122,8 @@ def bench_stream(window: MainWindow, beat: Heartbeat, wanted: int) -> None:
     assert window.document is not None
     per = wanted // (4 * len(window.document.plan.workloads)) + 1
     events: list[Event] = list(simulated.events(window.document.plan, per))
-    for page, name in ((0, "table"), (1, "charts"), (2, "log")):
-        window.bottom.setCurrentIndex(page)
+    for page, name in ((window.candidates, "table"), (window.charts, "charts"), (window.log, "log")):
+        window.bottom.setCurrentWidget(page)
         window.candidates.table.sortByColumn(4, Qt.SortOrder.AscendingOrder)
         spin(lambda: False, 0.2)
         job = simulated.Job(events)

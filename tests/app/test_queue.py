@@ -97,9 +97,10 @@ def test_what_waits_can_be_taken_out(window: MainWindow, bench: Bench, qtbot: Qt
     assert len(bench.jobs) == 1
 
 
-def test_without_the_gpu_nothing_waits(window: MainWindow) -> None:
+def test_without_the_gpu_nothing_waits(window: MainWindow, qtbot: QtBot) -> None:
     select(window, 0)
     window.tuning.here = None
     window.commands["tune_selected"].trigger()
     assert not window.queue.wishes
+    qtbot.waitUntil(window.messages.isVisible, timeout=WAIT_MS)
     assert "nothing can be measured here" in window.messages.text.text()

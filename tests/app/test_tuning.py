@@ -184,6 +184,7 @@ def test_without_the_gpu_tune_offers_a_replay(
     monkeypatch.setattr(tuning, "best_replay", lambda plan, gpu, speed: lambda: nullcontext(job))
     window.commands["tune"].trigger()
     assert not window.tuning.running
+    qtbot.waitUntil(window.messages.isVisible, timeout=WAIT_MS)
     assert "nothing can be measured here" in window.messages.text.text()
     window.messages.act.click()
     qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
@@ -326,3 +327,16 @@ def test_a_run_of_one_region_keeps_the_figures_of_the_others(window: MainWindow,
     assert document.run.workloads[first].best is not None
     assert len(document.run.rows) == rows
     assert document.baseline is not None and document.baseline.workloads[first].best is not None
+
+
+def test_a_run_at_another_batch_is_offered_and_played(make_window: Callable[..., MainWindow], qtbot: QtBot) -> None:
+    window = make_window("resnet18")
+    window.settings.speed = 100.0
+    window.commands["tune"].trigger()
+    qtbot.waitUntil(window.messages.isVisible, timeout=WAIT_MS)
+    assert window.messages.act.text() == "Open at batch 32 and replay"
+    window.messages.act.click()
+    qtbot.waitUntil(lambda: window.tuning.running, timeout=WAIT_MS)
+    assert window.document is not None and window.document.session.batch == 32
+    assert window.documents.tabs.count() == 1
+    qtbot.waitUntil(lambda: bool(window.document.run.rows), timeout=WAIT_MS)  # type: ignore[union-attr]
