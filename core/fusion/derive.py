@@ -9,6 +9,7 @@ from core.fusion.grow import Growth, grow
 from core.fusion.operators import ANCHORS, kind_of
 from core.fusion.persistent import Objection, join
 from core.fusion.plan import Kind, Refusal
+from core.fusion.shuffle import channel_shuffle
 from core.fusion.values import counted, listed, uncompilable
 from core.fusion.workload_of import Anchor, anchor_of
 from core.graph.ir import Graph, Node
@@ -138,25 +139,3 @@ def _without_anchor(graph: Graph, nodes: Sequence[Node]) -> Draft | Objection:
         makers = [p.name for p in map(graph.producer, outputs) if p]
         return Objection(f"the results of {listed(makers)} leave the region; a region writes one tensor", makers[0])
     return pointwise_draft(nodes)
-
-
-def channel_shuffle(graph: Graph, first: Node) -> tuple[Node, Node, Node] | None:
-    """Reshape - Transpose - Reshape that interleaves groups of channels (ShuffleNet), if `first` starts one."""
-    chain = [first]
-    while len(chain) < 3:
-        readers = graph.consumers(chain[-1].output)
-        if len(readers) != 1 or chain[-1].output in graph.outputs:
-            return None
-        chain.append(readers[0])
-    reshape, transpose, back = chain
-    if (reshape.op, transpose.op, back.op) != ("Reshape", "Transpose", "Reshape") or any(
-        uncompilable(graph, n) for n in chain
-    ):
-        return None
-    before, split = graph.shape(reshape.inputs[0]), graph.shape(reshape.output)
-    if len(before) < 3 or split != (before[0], split[1], split[2], *before[2:]) or split[1] * split[2] != before[1]:
-        return None
-    swapped = [0, 2, 1, *range(3, len(split))]
-    if list(transpose.attrs.get("perm", ())) != swapped or graph.shape(back.output) != before:
-        return None
-    return reshape, transpose, back

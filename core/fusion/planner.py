@@ -9,7 +9,6 @@ from core.fusion.assemble import Draft, assemble
 from core.fusion.derive import (
     Objection,
     anchor_draft,
-    channel_shuffle,
     derive,
     pointwise_draft,
     shuffle_draft,
@@ -19,6 +18,7 @@ from core.fusion.derive import (
 from core.fusion.grow import grow
 from core.fusion.operators import ANCHORS, kind_of, no_epilogue_form
 from core.fusion.plan import FusionPlan, Kind, LeftAlone, Refusal
+from core.fusion.shuffle import channel_shuffle
 from core.fusion.values import leaves_graph, native_dtype, uncompilable
 from core.fusion.workload_of import Anchor
 from core.graph.ir import Graph, Node

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from core.fusion.operators import ANCHORS
+from core.fusion.shuffle import absorb_shuffles
 from core.fusion.values import per_channel, scalar, uncompilable
 from core.graph.ir import Graph, Node, TensorType
 from core.graph.proto import numpy_dtype, type_of
@@ -17,7 +18,7 @@ from core.graph.walk import Names, names_of
 
 def prepare(graph: Graph) -> Graph:
     """The graph the planner and everything after it work on; node names are kept, or told in `absorbed`."""
-    for step in (_fold_after_matmul, _merge_biases, _rewrite_anchors):
+    for step in (_fold_after_matmul, _merge_biases, absorb_shuffles, _rewrite_anchors):
         graph = step(graph)
     return graph
 

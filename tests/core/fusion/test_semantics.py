@@ -395,6 +395,37 @@ def test_channel_shuffle_is_one_region() -> None:
     assert "3 groups" in made.regions[0].reason
 
 
+def shuffled(net: Net, x: str, channels: int, groups: int) -> str:
+    shape, back = [2, groups, channels // groups, 5, 5], [2, channels, 5, 5]
+    y = net.op("Reshape", x, net.const(np.array(shape, np.int64)))
+    return net.op("Reshape", net.op("Transpose", y, perm=[0, 2, 1, 3, 4]), net.const(np.array(back, np.int64)))
+
+
+@pytest.mark.parametrize(("size", "groups"), [(1, 3), (1, 1), (3, 1)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_channel_shuffle_is_absorbed_by_the_filters_in_front(size: int, groups: int, bias: bool) -> None:
+    net = Net(x=(2, 12, 5, 5))
+    constants = [weight(24, 12 // groups, size, size), *([weight(24, seed=1)] if bias else [])]
+    y = net.op("Conv", "x", *map(net.const, constants), name="conv", group=groups, pads=[size // 2] * 4)
+    y = shuffled(net, net.op("LeakyRelu", y, alpha=0.3), 24, 4)
+    graph, made = proven(net.model(net.op("MaxPool", y, kernel_shape=[2, 2])))
+    assert [r.kind for r in made.regions] == [Kind.GEMM if size == 1 else Kind.CONV, Kind.POOL]
+    assert [n.op for n in graph] == ["Conv", "LeakyRelu", "MaxPool"]
+    assert list(graph.absorbed.values()).count("folded into the order of the filters of conv") == 3
+
+
+def test_channel_shuffle_stays_where_the_filters_can_not_take_it() -> None:
+    net = Net(x=(2, 12, 5, 5), hyper=(12, 4, 1, 1))
+    small, wide, deep = (net.const(weight(12, c, s, s)) for c, s in ((4, 1), (4, 3), (1, 1)))
+    taps = net.op("Conv", "x", wide, group=3, pads=[1, 1, 1, 1])
+    read_twice = net.op("Conv", "x", small, group=3)
+    depthwise = net.op("Conv", "x", deep, group=12)
+    computed = net.op("Conv", "x", "hyper", group=3)
+    outputs = [shuffled(net, y, 12, 3) for y in (taps, read_twice, depthwise, computed)]
+    graph, _ = proven(net.model(*outputs, net.op("Relu", read_twice)))
+    assert sum(n.op == "Transpose" for n in graph) == 4
+
+
 def test_pointwise_diamond_with_broadcasts_is_one_region() -> None:
     net = Net(x=(2, 1, 5), y=(4, 1))
     a = net.op("Exp", "x")
@@ -512,6 +543,7 @@ def with_random_weights(graph: Graph) -> Graph:
 
 def test_shufflenet() -> None:
     graph = with_random_weights(prepare(load_graph(LIGHT / "light_shufflenet.onnx")))
+    assert all(n.op != "Transpose" for n in graph), "every channel shuffle became an order of filters"
     # Up to the logits: behind the softmax every difference is small.
     last = next(n for n in reversed(graph.nodes) if n.op == "Gemm")
     position = graph.nodes.index(last) + 1
