@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from PySide6.QtGui import QUndoCommand
 
 from app.document import Document
+from app.format import micros
 from core.errors import PlanError
 from core.fusion import edit
 from core.fusion.plan import FusionPlan
+from templates.workload import Workload
 
 
 class PlanEdit(QUndoCommand):
@@ -26,11 +28,16 @@ class PlanEdit(QUndoCommand):
 
 @dataclass(frozen=True)
 class Offer:
-    """An action and whether it can be done now; `reason` says why not, `offending` is the node in the way."""
+    """An action and whether it can be done now; `reason` says why not, `offending` is the node in the way.
+
+    `kind` is what a fusion would be, `price` what is known of its time and of its parts'.
+    """
 
     possible: bool
     reason: str
     offending: str = ""
+    kind: str = ""
+    price: str = ""
 
 
 def fuse_offer(document: Document) -> Offer:
@@ -40,7 +47,28 @@ def fuse_offer(document: Document) -> Offer:
     if (region := document.selected_region()) is not None and set(names) == set(region.nodes):
         return Offer(False, f"These nodes already are the region {region.id}.")
     verdict = edit.check(document.graph, document.plan, names)
-    return Offer(verdict.legal, verdict.reason, verdict.offending_node)
+    kind = verdict.kind.replace("_", " ") if verdict.kind else ""
+    price = _price(document, verdict.workload, names) if verdict.legal else ""
+    return Offer(verdict.legal, verdict.reason, verdict.offending_node, kind, price)
+
+
+def _price(document: Document, workload: Workload | None, names: list[str]) -> str:
+    """The time of the fused region and of what runs in its place now, each with where it comes from."""
+    whole = _known(document, workload) if workload is not None else None
+    parts = list(dict.fromkeys(r for n in names if (r := document.plan.region_of(n)) is not None))
+    times = [_known(document, r.workload) for r in parts if r.workload is not None]
+    known = [t for t in times if t is not None]
+    said = f"{micros(whole[0])} ({whole[1]})" if whole else "Not measured"
+    if known and len(known) == len(times) and len({source for _, source in known}) == 1:
+        said += f"; its tuned parts take {micros(sum(us for us, _ in known))} now ({known[0][1]})"
+    return f"{said}."
+
+
+def _known(document: Document, workload: Workload) -> tuple[float, str] | None:
+    run, estimate = document.run.workloads.get(workload.key), document.estimates.get(workload.key)
+    if run is not None and run.best is not None:
+        return run.best.us, document.run.provenance
+    return (estimate.us, "estimated") if estimate is not None else None
 
 
 def split_offer(document: Document) -> Offer:

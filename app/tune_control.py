@@ -134,6 +134,14 @@ class TuneControl(QObject):
         if not self.running:
             self._start_next()
 
+    def retune(self, key: str) -> None:
+        """Measure the region of a workload anew."""
+        document = self.window.document
+        regions = document.plan.workloads.get(key, []) if document is not None else []
+        if document is not None and regions:
+            document.select_region(regions[0])
+            self.tune_selected(anew=True)
+
     def _start_next(self) -> None:
         wish = self.queue.take()
         if wish is not None:
@@ -165,6 +173,8 @@ class TuneControl(QObject):
             )  # fmt: skip
 
     def _replay_at(self, document: Document, batch: int) -> None:
+        if document not in self.window.documents.all:
+            return  # its tab was closed while the offer stood
         self.window.documents.show(document)
         self._replay_next = True
         self.window.documents.reopen(batch, document.session.dtype)

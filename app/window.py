@@ -182,6 +182,7 @@ class MainWindow(QMainWindow):
         self.canvas.view.menu_wanted.connect(self._context_menu)
         self.canvas.view.opened.connect(self.details.text.setFocus)
         self.candidates.row_chosen.connect(self._select_workload)
+        self.candidates.retune_wanted.connect(self.tuning.retune)
         for panel in (self.charts, self.records):
             panel.failed.connect(self.messages.show_error)
         self.records.told.connect(partial(self.messages.show_text, "done"))

@@ -17,6 +17,7 @@ from core.errors import BoltError
 LABEL = 30  # pixels that a name under the axis takes
 NEAR = 24  # pixels from which a dot is meant
 FAINT = 110
+DECADES = 15  # either way from one: no figure of a chart lies beyond
 SIDES = 90  # pixels beside the title: the axis and a margin
 
 
@@ -72,8 +73,6 @@ class ChartView(QWidget):
         plot, t = self.plot, self.theme
         plot.setAccessibleName(picture.title)
         plot.clear()
-        for axis in ("left", "bottom"):
-            plot.getAxis(axis).setLogMode(picture.log)
         for mark in picture.marks:
             if isinstance(mark, Bars):
                 self._draw_bars(mark)
@@ -272,6 +271,7 @@ def _sign(mark: Mark) -> str:
 
 def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
     """Places at 1, 2 and 5 of each power of ten between two logarithms; every power alone where there are many."""
+    low, high = max(low, -DECADES), min(high, DECADES)
     steps = (1,) if high - low > 3 else (1, 2, 5)
     found = [(log10(m * 10.0**e), m * 10.0**e) for e in range(floor(low), ceil(high) + 1) for m in steps]
     return [(at, figures(value, 1)) for at, value in found if low <= at <= high]

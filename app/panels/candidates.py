@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt, QTimer, Signal
-from PySide6.QtGui import QBrush, QIcon, QResizeEvent
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QPoint, Qt, QTimer, Signal
+from PySide6.QtGui import QBrush, QGuiApplication, QIcon, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QCheckBox,
@@ -13,6 +13,7 @@ from PySide6.QtWidgets import (
     QHeaderView,
     QLabel,
     QLineEdit,
+    QMenu,
     QStyledItemDelegate,
     QTableView,
     QVBoxLayout,
@@ -261,6 +262,7 @@ class CandidatesPanel(QWidget):
     """Filters over the table."""
 
     row_chosen = Signal(str, str)  # workload key, candidate
+    retune_wanted = Signal(str)  # workload key
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -298,6 +300,8 @@ class CandidatesPanel(QWidget):
         self.states.currentIndexChanged.connect(self._refilter)
         self.only_selected.toggled.connect(self._refilter)
         self.table.selectionModel().currentRowChanged.connect(self._row_changed)
+        self.table.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.table.customContextMenuRequested.connect(self._menu)
 
     def _table(self) -> QTableView:
         table = QTableView()
@@ -370,6 +374,22 @@ class CandidatesPanel(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.empty.setGeometry(0, 30, self.table.width(), max(0, self.table.height() - 30))
+
+    def _menu(self, place: QPoint) -> None:
+        """What can be done with the row under the pointer."""
+        index = self.table.indexAt(place)
+        if not index.isValid():
+            return
+        row = self.model.row(index.row())
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        clipboard = QGuiApplication.clipboard()
+        menu.addAction("Copy name", lambda: clipboard.setText(row.name))
+        copy = menu.addAction("Copy reason and compiler log", lambda: clipboard.setText(f"{row.reason}\n{row.log}"))
+        copy.setEnabled(bool(row.reason or row.log))
+        menu.addAction("Select its region", lambda: self.row_chosen.emit(row.workload, row.name))
+        menu.addAction("Measure its workload anew", lambda: self.retune_wanted.emit(row.workload))
+        menu.popup(self.table.viewport().mapToGlobal(place))
 
     def _row_changed(self, current: QModelIndex, previous: QModelIndex) -> None:
         if current.isValid() and self.table.hasFocus():

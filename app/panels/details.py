@@ -173,7 +173,8 @@ def selection_html(document: Document) -> str:
         return "".join(parts)
     offer = edits.fuse_offer(document)
     if offer.possible:
-        parts.append(f"<p class='head'>CAN BE FUSED</p><p>{escape(offer.reason)}</p><p class='muted'>Not measured.</p>")
+        parts.append(f"<p class='head'>CAN BE FUSED: {escape(offer.kind.upper())}</p><p>{escape(offer.reason)}</p>")
+        parts.append(f"<p class='muted'>{escape(offer.price)}</p><p class='muted'>Ctrl+G fuses them.</p>")
     else:
         parts.append("<p class='head'>NOT FUSIBLE</p><p class='bad'>These nodes can't be one region.</p>")
         parts.append(f"<p>{escape(offer.reason)}</p>")

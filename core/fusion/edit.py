@@ -9,16 +9,21 @@ from core.fusion.plan import FusionPlan, Kind
 from core.fusion.planner import plan as make_plan
 from core.fusion.values import native_dtype
 from core.graph.ir import Graph
+from templates.workload import Workload
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether nodes could be one region: its kind and what it would be, or why not and the node in the way."""
+    """Whether nodes could be one region: its kind and what it would be, or why not and the node in the way.
+
+    `workload` is what would be tuned, where the region is of a tuned kind.
+    """
 
     legal: bool
     kind: Kind | None
     reason: str
     offending_node: str = ""
+    workload: Workload | None = None
 
 
 def check(graph: Graph, plan: FusionPlan, nodes: Sequence[str]) -> Verdict:
@@ -26,7 +31,7 @@ def check(graph: Graph, plan: FusionPlan, nodes: Sequence[str]) -> Verdict:
     made = derive(graph, nodes, plan.dtype, native_dtype(graph))
     if isinstance(made, Objection):
         return Verdict(False, None, made.reason, made.node)
-    return Verdict(True, made.kind, made.reason)
+    return Verdict(True, made.kind, made.reason, workload=made.workload)
 
 
 def fuse(plan: FusionPlan, graph: Graph, nodes: Sequence[str]) -> FusionPlan:

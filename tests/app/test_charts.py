@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 from app import edits
 from app.charts import compare, regions
 from app.charts.picture import Bars, Context, Dots, Line, Picture
+from app.charts.view import log_ticks
 from app.document import Document
 from app.panels.charts import CHARTS
 from app.run import Run
@@ -81,6 +82,13 @@ def test_no_region_of_the_roofline_is_off_its_workload(tuned: Document) -> None:
     assert sorted(ours.x) == pytest.approx(sorted(w.flops / w.bytes for w in works.values() if w))
     assert any(isinstance(m, Line) and "roof" in m.name for m in picture.marks)
     assert len(next(m for m in picture.marks if m.name == "candidates").x) > len(ours.x)
+
+
+def test_ticks_of_a_logarithmic_axis() -> None:
+    assert [text for _, text in log_ticks(0.9, 2.1)] == ["10", "20", "50", "100"]
+    assert [at for at, _ in log_ticks(-1, 4)] == [-1, 0, 1, 2, 3, 4]
+    assert len(log_ticks(-900.0, 700.0)) == 31
+    assert log_ticks(300.0, 700.0) == []
 
 
 def test_the_best_so_far_never_rises(tuned: Document) -> None:

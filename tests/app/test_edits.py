@@ -2,6 +2,8 @@
 
 from app import edits
 from app.document import Document
+from app.format import micros
+from tests.app import simulated
 
 
 def select(document: Document, *names: str) -> None:
@@ -64,3 +66,21 @@ def test_selection_over_two_regions_has_no_region(document: Document) -> None:
     assert document.selected_region() is None
     assert document.selected_nodes() == ["conv1", "conv2"]
     assert not edits.split_offer(document).possible
+
+
+def test_a_legal_fusion_tells_its_kind_and_what_is_known_of_its_time(document: Document) -> None:
+    whole = document.plan.region_of("conv1")
+    assert whole is not None and whole.workload is not None
+    key = whole.workload.key
+    document.start_run(replayed=True)
+    document.apply(list(simulated.events(document.plan)))
+    best = document.run.workloads[key].best
+    assert best is not None
+    document.select_region(whole)
+    edits.split(document)
+    select(document, "conv1", "relu1")
+    offer = edits.fuse_offer(document)
+    assert offer.possible and offer.kind == "conv"
+    assert offer.price == f"{micros(best.us)} (replayed)."
+    document.run.workloads.clear()
+    assert edits.fuse_offer(document).price == "Not measured."
