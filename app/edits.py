@@ -55,12 +55,16 @@ def fuse_offer(document: Document) -> Offer:
 def _price(document: Document, workload: Workload | None, names: list[str]) -> str:
     """The time of the fused region and of what runs in its place now, each with where it comes from."""
     whole = _known(document, workload) if workload is not None else None
+    if whole is None:
+        return "Not measured."
     parts = list(dict.fromkeys(r for n in names if (r := document.plan.region_of(n)) is not None))
-    times = [_known(document, r.workload) for r in parts if r.workload is not None]
-    known = [t for t in times if t is not None]
-    said = f"{micros(whole[0])} ({whole[1]})" if whole else "Not measured"
-    if known and len(known) == len(times) and len({source for _, source in known}) == 1:
-        said += f"; its tuned parts take {micros(sum(us for us, _ in known))} now ({known[0][1]})"
+    tuned = [r.workload for r in parts if r.workload is not None]
+    times = [t for w in tuned if (t := _known(document, w)) is not None and t[1] == whole[1]]
+    said = f"{micros(whole[0])} ({whole[1]})"
+    if tuned and len(times) == len(tuned):
+        others = len(parts) - len(tuned)
+        besides = f", and {others} more that nobody timed" if others else ""
+        said += f"; what runs in its place now takes {micros(sum(us for us, _ in times))}{besides}"
     return f"{said}."
 
 
