@@ -33,7 +33,7 @@ from core.tuner.events import (
 )
 from core.tuner.ports import KernelBuilder, Measurer
 from core.tuner.prepare import make_task, recall, recorded_result, regions_of, serving_versions
-from core.tuner.schedule import BUILD_SHARE, Chosen, fit_budget, kernel_order
+from core.tuner.schedule import BUILD_SHARE, Chosen, fit_budget, keep_only, kernel_order
 from core.tuner.task import Task, sane
 from templates import families as all_families
 from templates.family import Candidate, Family, Kernel
@@ -196,9 +196,7 @@ class TuningJob:
         if len(kept) < len(order):
             left = len(order) - len(kept)
             self._tell(Note("info", f"the budget leaves {left} of {len(order)} kernels out, the least promising ones"))
-        wanted = set(kept)
-        for task in self._tasks:
-            task.waiting = {k: c for k, c in task.waiting.items() if k in wanted}
+        keep_only(kept, self._tasks)
         return kept
 
     def _announce(self, task: Task) -> None:
@@ -264,8 +262,7 @@ class TuningJob:
 
     def _get_ready(self) -> bool:
         """While the GPU waits for the compilers: a step of what measuring needs beside kernels, if one is left."""
-        vendor = self.options.vendor
-        return any(self._measurer.get_ready(task.workload, vendor) for task in self._tasks if not task.done)
+        return any(self._measurer.get_ready(t.workload, self.options.vendor) for t in self._tasks if not t.done)
 
     def _measure_next(self) -> bool:
         """One step of the most advanced task that can go on; False when the GPU has nothing to do."""
@@ -325,7 +322,8 @@ class TuningJob:
             if not finalists:
                 break
         self._clock.finished(time.monotonic() - began)
-        if complete and task.best() is not None and self._build_error is None and not self._cancel.is_set():
+        complete &= not task.cut and self._build_error is None and not self._cancel.is_set()
+        if complete and task.best() is not None:
             versions = serving_versions(task.workload, self._families, self.identity.gpu.spec)
             self._records.finish(task.key, self.identity, versions, self.options.vendor, self.run_id)
         task.done = True

@@ -52,3 +52,11 @@ def fit_budget(order: Sequence[Kernel], tasks: Sequence[Task], builder: KernelBu
             high = middle - 1
     wanted = {*keep, *rest[:low]}
     return [k for k in order if k in wanted]
+
+
+def keep_only(kept: Sequence[Kernel], tasks: Sequence[Task]) -> None:
+    """Leaves the tasks waiting for `kept` alone; those that lose a kernel are marked as cut."""
+    wanted = set(kept)
+    for task in tasks:
+        task.cut = not wanted.issuperset(task.waiting)
+        task.waiting = {k: c for k, c in task.waiting.items() if k in wanted}

@@ -33,6 +33,7 @@ class Task:
     measured: dict[str, Measurement] = field(default_factory=dict)
     failed: dict[str, Failure] = field(default_factory=dict)
     hopeless: int = 0
+    cut: bool = False  # a time budget left kernels out: another run goes on with them
     widened: bool = False  # the best kernels' other launches have been added
     finals: list[Measurement] = field(default_factory=list)
     done: bool = False

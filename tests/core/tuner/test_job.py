@@ -339,6 +339,18 @@ def test_a_budget_leaves_the_least_promising_kernels_out(tmp_path):
     assert all(e.best is not None for e in of(WorkloadFinished, events))
 
 
+def test_what_a_budget_left_out_is_tried_by_the_next_run(tmp_path):
+    first, measurer = SimulatedBuilder(), SimulatedMeasurer()
+    run(job(tmp_path, builder=first, limit=8, budget_minutes=4))
+    second = SimulatedBuilder(built=set(first.built))
+    results, _ = run(job(tmp_path, builder=second, measurer=measurer, limit=8))
+    assert second.compiled and not set(second.compiled) & set(first.compiled)
+    assert not any(r.from_records for key, r in results.items() if key in dict(measurer.finals))
+    third = SimulatedMeasurer()
+    results, _ = run(job(tmp_path, measurer=third, limit=8))
+    assert all(r.from_records for r in results.values()) and not third.finals
+
+
 def test_when_the_time_is_over_finals_are_held_of_what_was_screened(tmp_path):
     builder = SimulatedBuilder(delay_s=0.15)
     builder.built.update(FAMILY.kernels(gemm(), IDENTITY.gpu.spec))
