@@ -100,7 +100,7 @@ class Legend(QWidget):
                 (t.hex("border"), f"not measured ({said})")
             ]
         steps = [(1.6, "≥1.6x"), (1.2, "1.2x"), (1.0, "1x"), (0.8, "0.8x"), (0.6, "≤0.6x")]
-        return [(t.speedup(s).name(), text) for s, text in steps] + [(t.hex("border"), "not compared")]
+        return [(t.speedup(s).name(), text) for s, text in steps] + [(t.hex("border"), "none")]
 
 
 class Finder(QWidget):

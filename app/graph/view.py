@@ -136,6 +136,15 @@ class GraphView(QGraphicsView):
             area = area.united(self.item.rect_of(i))
         if self.zoom < 0.5 or not self.seen.contains(area):
             self.fit(area.adjusted(-200, -100, 200, 100))
+            self._keep_inside()
+
+    def _keep_inside(self) -> None:
+        """Show no emptiness beside the graph while there is graph to show."""
+        assert self.item is not None
+        bounds, seen = self.item.boundingRect(), self.seen
+        x = _clamped(seen.center().x(), bounds.left() + seen.width() / 2, bounds.right() - seen.width() / 2)
+        y = _clamped(seen.center().y(), bounds.top() + seen.height() / 2, bounds.bottom() - seen.height() / 2)
+        self.centerOn(x, y)
 
     def _set_zoom(self, scale: float) -> None:
         scale = min(MOST, max(LEAST, scale))
@@ -325,3 +334,8 @@ class GraphView(QGraphicsView):
 
     def sizeHint(self) -> QSize:
         return QSize(800, 600)
+
+
+def _clamped(value: float, low: float, high: float) -> float:
+    """Within the bounds; their middle where they cross."""
+    return min(max(value, low), high) if low <= high else (low + high) / 2

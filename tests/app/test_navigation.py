@@ -106,3 +106,15 @@ def test_the_overview_comes_when_one_is_near_and_goes_where_it_is_clicked(window
     assert len({image.pixelColor(x, y).name() for x in range(0, image.width(), 2) for y in range(image.height())}) > 3
     window.commands["fit"].trigger()
     assert not overview.isVisible()
+
+
+def test_going_to_a_corner_shows_no_emptiness_beside_the_graph(make_window: Callable[..., MainWindow]) -> None:
+    window = make_window("resnet50")
+    document, view = window.document, window.canvas.view
+    assert document is not None and view.item is not None
+    document.select_region(document.plan.regions[0])
+    window.zoom_to_selection()
+    bounds, seen = view.item.boundingRect(), view.seen
+    assert seen.left() >= bounds.left() - 2 and seen.top() >= bounds.top() - 2
+    for name in document.plan.regions[0].nodes:
+        assert seen.contains(view.item.rect_of(document.model.index[name]))
