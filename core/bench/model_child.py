@@ -19,10 +19,12 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     from core.bench.torch_peer import TorchPeer, unsupported
+    from core.device import read_facts
     from core.export.reference import random_inputs
     from core.export.verify import checked_manifest
     from core.export.verify_child import Library
     from core.importer.load import load_graph
+    from core.measure.alone import alone
 
     folder = Path(job["folder"])
     manifest = checked_manifest(folder)
@@ -48,7 +50,8 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
         sides["eager_ms"] = peer.captured(tensors)
         if job["compile"]:
             sides["compiled_ms"], compile_s = peer.captured_compiled(tensors)
-    times = interleaved(torch, sides)
+    with alone(read_facts().pci_bus, lambda: print("another program measures on this GPU: waiting", file=sys.stderr)):
+        times = interleaved(torch, sides)
     library.close()
     return {**times, "compile_s": compile_s, "note": note, "gpu": torch.cuda.get_device_name()}
 

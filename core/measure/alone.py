@@ -5,14 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import DeviceError
 
-_STEP_S = 0.05
 _TELL_S = 1.0
 
 
@@ -29,15 +28,32 @@ def alone(pci_bus: str, waiting: Callable[[], None]) -> Iterator[None]:
     """
     file = _opened(lock_path(pci_bus))
     try:
-        told = 0.0
-        while not _taken(file):
-            if time.monotonic() - told >= _TELL_S:
-                waiting()
-                told = time.monotonic()
-            time.sleep(_STEP_S)
+        _take(file, waiting)
         yield
     finally:
         os.close(file)
+
+
+def _take(file: int, waiting: Callable[[], None]) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    except BlockingIOError:
+        waiting()
+    over = threading.Event()
+
+    def tell() -> None:
+        while not over.wait(_TELL_S):
+            waiting()
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        # Asleep until the lock is free: who only looks now and then would never find it so beside a busy process.
+        fcntl.flock(file, fcntl.LOCK_EX)
+    finally:
+        over.set()
+        teller.join()
 
 
 def _opened(path: Path) -> int:
@@ -50,11 +66,3 @@ def _opened(path: Path) -> int:
         raise DeviceError(
             f"the GPU's lock {path} can't be opened ({error.strerror or error})", "set TMPDIR to a writable folder"
         ) from error
-
-
-def _taken(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

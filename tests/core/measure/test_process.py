@@ -190,6 +190,31 @@ def test_two_processes_take_turns_on_a_gpu(measurer: ProcessMeasurer, pairs: Pai
     ]
 
 
+def test_a_busy_process_does_not_starve_another() -> None:
+    stop, got = threading.Event(), threading.Event()
+
+    def busy() -> None:
+        while not stop.is_set():
+            with alone("busy", lambda: None):
+                time.sleep(0.05)
+            time.sleep(0.002)
+
+    def wait() -> None:
+        for _ in range(5):
+            with alone("busy", lambda: None):
+                continue
+        got.set()
+
+    threads = [threading.Thread(target=busy), threading.Thread(target=wait)]
+    for thread in threads:
+        thread.start()
+    in_time = got.wait(20)
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+    assert in_time
+
+
 def test_a_process_that_is_killed_gives_its_turn_back(
     measurer: ProcessMeasurer, host_reference: Path, pairs: Pairs
 ) -> None:
