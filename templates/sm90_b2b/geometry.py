@@ -51,7 +51,9 @@ def early_bias(i: Instance) -> bool:
 
 def registers(i: Instance, base: int) -> int:
     """What a consumer thread needs."""
-    return max(MAINLOOP_REGISTERS + i.subtiles * i.n0 // 2, base + live_accumulators(i))
+    first = i.subtiles * i.n0 // 2
+    growing = i.n0 // 4 if base > BASE_REGISTERS else 0  # the operand that a heavy chain makes of its accumulators
+    return max(MAINLOOP_REGISTERS + first, base + max(live_accumulators(i), first + growing))
 
 
 def moves_registers(i: Instance, base: int) -> bool:

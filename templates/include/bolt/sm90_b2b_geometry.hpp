@@ -71,8 +71,12 @@ struct Geometry {
       : kSubtiles > 1            ? larger(larger(kN0, kN0 * 3 / 4 + kN1 / 2), kN0 / 2 + kN1)
                                  : larger(kN0 / 2, kN0 / 4 + kN1 / 2);
   static constexpr int kMainloopRegisters = 50;  // addresses, descriptors and parities beside the first accumulators
+  static constexpr int kPlainRegisters = 44;     // kBaseRegisters of chains without an exponential or a source
+  // Such a chain's operand grows beside the accumulators it is made of.
+  static constexpr int kChainRegisters = Config::kBaseRegisters > kPlainRegisters ? kN0 / 4 : 0;
   static constexpr int kRegistersNeeded =
-      larger(kMainloopRegisters + kSubtiles * kN0 / 2, Config::kBaseRegisters + kLiveAccumulators);
+      larger(kMainloopRegisters + kSubtiles * kN0 / 2,
+             Config::kBaseRegisters + larger(kLiveAccumulators, kSubtiles * kN0 / 2 + kChainRegisters));
   static constexpr int kRegistersShared = 512 / (kGroups + 1) / kBlocksPerSm / 8 * 8;
   static constexpr bool kMoveRegisters = kRegistersNeeded > kRegistersShared && kBlocksPerSm == 1;
   static constexpr int kProducerRegisters = kGroups <= 2 ? 24 : 32;
