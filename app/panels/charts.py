@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
@@ -30,7 +31,8 @@ CHARTS: dict[str, Draw] = {
     "Run A against B": compare.runs,
     "GPU A against B": compare.gpus,
 }
-LIVE_MS = 150  # between two charts drawn while a job runs
+LIVE_MS = 250  # between two drawings while a job runs
+STEP_MS = 10  # between two charts
 OF_SELECTION = ("Tuning history",)
 GPUS = "GPU A against B"
 KINDS = "Picture (*.png);;Drawing (*.svg);;Table (*.csv)"
@@ -132,14 +134,13 @@ class ChartsPanel(QWidget):
         self._turn = 0
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
-        self._timer.setInterval(LIVE_MS)
         self._timer.timeout.connect(self._draw_next)
         names = list(CHARTS)
         self.panes = (ChartPane(theme, names[0]), ChartPane(theme, "Tuning history"))
         self.splitter = QSplitter()
         for pane in self.panes:
             self.splitter.addWidget(pane)
-            pane.changed.connect(self.refresh)
+            pane.changed.connect(partial(self._redraw, pane))
             pane.failed.connect(self.failed)
         self.splitter.setStretchFactor(0, 3)
         self.splitter.setStretchFactor(1, 2)
@@ -174,16 +175,16 @@ class ChartsPanel(QWidget):
             self.refresh()
         elif (changes.workloads or changes.started) and not self._timer.isActive():
             self._turn = 0
-            self._timer.start()
+            self._timer.start(LIVE_MS)
 
     def _draw_next(self) -> None:
         """One chart a tick, so that the window answers in between."""
-        if not self.isVisible():
-            self._dirty = True
-        elif self._turn < len(self.panes) and self._library_is_here():
+        self._timer.stop()
+        self._dirty = not self.isVisible()
+        if not self._dirty and self._turn < len(self.panes) and self._library_is_here():
             self._draw(self.panes[self._turn])
             self._turn += 1
-            self._timer.start()
+            self._timer.start(STEP_MS)
 
     def _selection_changed(self) -> None:
         if self.isVisible():
@@ -192,12 +193,14 @@ class ChartsPanel(QWidget):
                     self._draw(pane)
 
     def refresh(self) -> None:
-        """Draw again, now if it is visible, else when it is shown."""
-        self._timer.stop()
-        self._dirty = not self.isVisible()
-        if not self._dirty and self._library_is_here():
-            for pane in self.panes:
-                self._draw(pane)
+        """Draw again, now if it is visible, else when it is shown; the charts one after another."""
+        self._turn = 0
+        self._draw_next()
+
+    def _redraw(self, pane: ChartPane) -> None:
+        """Another chart was chosen."""
+        if self.isVisible():
+            self._draw(pane)
 
     def _draw(self, pane: ChartPane) -> None:
         if self.document is None:

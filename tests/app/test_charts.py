@@ -133,7 +133,7 @@ def shown(window: MainWindow, qtbot: QtBot) -> MainWindow:
     job = simulated.Job(list(simulated.events(window.document.plan)))
     window.tuning.start(lambda: nullcontext(job), True)
     qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: window.charts.panes[0].view.plot is not None, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: all(p.view.picture.marks for p in window.charts.panes), timeout=WAIT_MS)
     return window
 
 
