@@ -93,6 +93,7 @@ class Family(Protocol):
     version: int  # raised when the source template changes in a way that changes the machine code
     min_sm: int
     max_sm: int  # inclusive
+    pitched: bool  # D's rows may lie further apart than they are long (abi.h, ldd): kernels write into a concatenation
 
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
         """Why this family has nothing for the workload on this GPU, or None."""

@@ -191,8 +191,9 @@ def _steps(program: Program, operator_of: dict[int, str]) -> list[dict[str, Any]
         if isinstance(step, TemplateStep):
             pointers = [(f, getattr(step, f)) for f in _POINTERS if getattr(step, f) is not None]
             steps.append(
-                {"number": number, "kernel": names[number], "pointers": pointers, "fields": _fields(step, program)}
-            )
+                {"number": number, "kernel": names[number], "pointers": pointers, "fields": _fields(step, program),
+                 "first_byte": step.first * program.buffers[step.d].dtype.itemsize}
+            )  # fmt: skip
         else:
             steps.append(
                 {"number": number, "kernel": "", "operator": operator_of[number], "inputs": step.inputs,
@@ -208,6 +209,7 @@ def _fields(step: TemplateStep, program: Program) -> list[tuple[str, int]]:
     read_early = [program.buffers[i].space for i in (step.b, step.bias, step.b1, step.bias1) if i is not None]
     if args.pdl and any(space is not Space.CONSTANT for space in read_early):
         args.pdl = 2  # bolt/abi.h: they too wait for the kernel in front
+    args.ldd = step.pitch or args.ldd
     skipped = (*_POINTERS, "workspace", "workspace_bytes", "sm_count", "reserved")
     names = [str(field[0]) for field in args._fields_ if field[0] not in skipped]
     return [(n, getattr(args, n)) for n in names if getattr(args, n)]

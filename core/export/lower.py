@@ -15,7 +15,7 @@ from core.export.forms import Builder
 from core.export.lower_operators import lower_operator
 from core.export.lower_pointwise import lower_pointwise
 from core.export.lower_templates import lower_template
-from core.export.merge import merge_concats
+from core.export.merge import merge_concats, write_into_concats
 from core.export.operators import FREE_LAYOUT, MOVING, POINTWISE, POOL, missing_kernels
 from core.export.program import Program
 from core.fusion.plan import FusionPlan, Region
@@ -50,7 +50,7 @@ def lower(graph: Graph, plan: FusionPlan, choices: Mapping[str, Choice]) -> Prog
             lower_template(builder, region, choices)
         else:
             _lower_region(context, graph, region)
-    return merge_concats(builder.finish())
+    return write_into_concats(merge_concats(builder.finish()))
 
 
 def refuse_missing_kernels(graph: Graph, plan: FusionPlan) -> None:

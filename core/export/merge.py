@@ -1,10 +1,17 @@
-"""Merges steps of a lowered program: a concatenation and the pointwise kernel that reads it become one kernel."""
+"""Concatenations without a kernel of their own: their reader joins the parts, or their makers write them in place."""
 
+from collections import Counter
 from dataclasses import replace
+from itertools import accumulate
 from math import prod
 
 from core.export.operations import Concat, Operand, Pointwise
-from core.export.program import OperatorStep, Program, Step
+from core.export.program import OperatorStep, Program, Space, Step, TemplateStep
+from core.measure.args import output_shape
+from templates import families
+
+_ACCESS = 16  # bytes: what the widest accesses and TMA want rows and starts aligned to
+_MOST_BYTES = 2**31 - 1  # the 2.x kernels count an output's bytes in 32 bits
 
 
 def merge_concats(program: Program) -> Program:
@@ -72,4 +79,54 @@ def _merged(steps: list[Step], position: int, reader: int, program: Program) -> 
         replace(into.operation, operands=tuple(operands), results=results),
         (*into.inputs[:at], *concat.inputs, *into.inputs[at + 1 :]),
         outputs,
+    )
+
+
+def write_into_concats(program: Program) -> Program:
+    """The program with every concatenation dropped whose parts are all made by tuned kernels, for it alone.
+
+    Each of them then writes its columns of the joined tensor.
+    """
+    steps: list[Step] = list(program.steps)
+    reads = Counter(i for step in steps for i in step.reads)
+    for concat in program.steps:
+        if not isinstance(concat, OperatorStep) or not isinstance(concat.operation, Concat):
+            continue
+        joined, operation = concat.outputs[0], concat.operation
+        starts = accumulate(operation.widths, initial=0)
+        moved: dict[int, Step] = {}
+        for part, first, width in zip(concat.inputs, starts, operation.widths, strict=False):
+            found = _maker(steps, part, program)
+            if found is None or reads[part] != 1:
+                break
+            position, maker = found
+            step = replace(maker, d=joined, first=first, pitch=sum(operation.widths))
+            if not _writes_apart(step, (operation.outer, width), program):
+                break
+            moved[position] = step
+        if len(moved) == len(concat.inputs):
+            steps = [moved.get(i, step) for i, step in enumerate(steps) if step is not concat]
+    return replace(program, steps=tuple(steps))
+
+
+def _maker(steps: list[Step], part: int, program: Program) -> tuple[int, TemplateStep] | None:
+    """The tuned step that writes the intermediate buffer, densely, and its position."""
+    if program.buffers[part].space is not Space.ARENA:
+        return None
+    found = [i for i, step in enumerate(steps) if part in step.writes]
+    step = steps[found[0]] if len(found) == 1 else None
+    return (found[0], step) if isinstance(step, TemplateStep) and not step.pitch else None
+
+
+def _writes_apart(step: TemplateStep, part: tuple[int, ...], program: Program) -> bool:
+    """Whether the kernel can write its (rows, columns) `part` with the step's pitch."""
+    buffer = program.buffers[step.d]
+    size = buffer.dtype.itemsize
+    return (
+        step.vendor is None
+        and families()[step.candidate.kernel.family].pitched
+        and output_shape(step.workload) == part
+        and buffer.dtype == step.workload.epilogue.output
+        and step.first * size % _ACCESS == step.pitch * size % _ACCESS == 0
+        and buffer.nbytes <= _MOST_BYTES
     )

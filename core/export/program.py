@@ -42,7 +42,10 @@ class Buffer:
 
 @dataclass(frozen=True)
 class TemplateStep:
-    """A tuned kernel. Operands are buffer indices; `bias` and `source` are None where the epilogue takes none."""
+    """A tuned kernel. Operands are buffer indices; `bias` and `source` are None where the epilogue takes none.
+
+    Its rows lie `pitch` elements apart in `d`, from element `first` on; a pitch of 0 means densely packed ones.
+    """
 
     nodes: tuple[str, ...]
     region: str
@@ -57,6 +60,8 @@ class TemplateStep:
     b1: int | None = None  # these three: a pair's second operator
     bias1: int | None = None
     source1: int | None = None
+    first: int = 0
+    pitch: int = 0
 
     @property
     def candidate(self) -> Candidate:

@@ -27,6 +27,7 @@ class DirectConv:
     version: int = 1
     min_sm: int = 75
     max_sm: int = 120
+    pitched: bool = False
 
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
         if not isinstance(workload, ConvWorkload):

@@ -26,6 +26,7 @@ class Sm80B2b:
     version: int = 1
     min_sm: int = 75
     max_sm: int = 120
+    pitched: bool = False
 
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
         if not isinstance(workload, Pair):

@@ -30,6 +30,7 @@ class Sm80Conv:
     version: int = 1
     min_sm: int = 75
     max_sm: int = 120
+    pitched: bool = True
 
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
         if not isinstance(workload, ConvWorkload):

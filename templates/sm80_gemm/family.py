@@ -37,6 +37,7 @@ class Sm80Gemm:
     version: int = 1
     min_sm: int = 75
     max_sm: int = 120
+    pitched: bool = True
 
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
         if not isinstance(workload, GemmWorkload):

@@ -22,6 +22,7 @@ class Sm80Group:
     version: int = 1
     min_sm: int = 75
     max_sm: int = 120
+    pitched: bool = False
 
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
         if not isinstance(workload, ConvWorkload):

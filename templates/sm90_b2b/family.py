@@ -34,6 +34,7 @@ class Sm90B2b:
     version = 1
     min_sm = 90
     max_sm = 90
+    pitched = False
 
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
         if not isinstance(workload, Pair):

@@ -20,6 +20,7 @@ class Sm90Conv:
     version = 1
     min_sm = 90
     max_sm = 90
+    pitched = True
 
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
         if not isinstance(workload, ConvWorkload):

@@ -17,6 +17,7 @@ class Sm90Direct:
     version = 1
     min_sm = 90
     max_sm = 90
+    pitched = True
 
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
         if not isinstance(workload, ConvWorkload):

@@ -18,6 +18,7 @@ class Sm90Stem:
     version = 2
     min_sm = 90
     max_sm = 90
+    pitched = False
 
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
         if not isinstance(workload, ConvWorkload):

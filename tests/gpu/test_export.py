@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import json
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from tests.core.export.operator_models import MODELS, exact_inputs
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
 
-def exported(model, folder, gpu, sm80_only=True):
+def exported(model, folder, gpu, sm80_only=True, conv_family=None):
     """Export with the best-ranked candidates; the sm80 families compile in seconds."""
     if not isinstance(model, str):
         onnx.save(model, folder / "model.onnx")
@@ -28,6 +29,8 @@ def exported(model, folder, gpu, sm80_only=True):
     graph = load_graph(model)
     found = plan(graph)
     allowed = {n: f for n, f in families().items() if not sm80_only or not n.startswith("sm90")}
+    if conv_family is not None:  # convolutions that it does not serve run through the exporter's own kernel
+        allowed = {n: families()[n] for n in ("sm80_gemm", conv_family)}
     guesses = {k: estimated(r[0].workload, gpu.spec, allowed) for k, r in found.workloads.items()}
     choices = {k: g for k, g in guesses.items() if g is not None}
     export(graph, found, choices, gpu, folder / "out", find_toolchain(), Origins(model), name="net")
@@ -68,6 +71,21 @@ def test_the_hopper_kernels_work_inside_a_library(tmp_path, gpu):
     if gpu.sm != 90:
         pytest.skip("needs compute capability 9.0")
     folder, _ = exported(conv_net(), tmp_path, gpu, sm80_only=False)
+    assert verify(folder)["ok"]
+
+
+@pytest.mark.parametrize("family", ["sm80_conv", "sm90_conv", "sm90_direct"])
+def test_a_family_writes_into_a_concatenation(tmp_path, gpu, family):
+    if gpu.sm != 90 and family.startswith("sm90"):
+        pytest.skip("needs compute capability 9.0")
+    m = Model()
+    x = m.conv(m.input(2, 3, 23, 19), 3, 64)
+    right = m.op("Relu", m.op("Add", m.conv(x, 64, 64), x))
+    y = m.op("Concat", m.op("Relu", m.conv(x, 64, 40, size=1)), right, m.conv(x, 64, 128), axis=1)
+    folder, _ = exported(m.build(m.op("MaxPool", y, kernel_shape=[2, 2])), tmp_path, gpu, conv_family=family)
+    steps = json.loads((folder / "manifest.json").read_text())["steps"]
+    assert not any("concat" in s["kernel"] for s in steps)
+    assert sum(s["kernel"].startswith(family) for s in steps) >= 2
     assert verify(folder)["ok"]
 
 

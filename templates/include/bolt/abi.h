@@ -30,7 +30,8 @@ typedef struct bolt_args {
   void* d;
   void* workspace;
   size_t workspace_bytes;
-  // GEMM shape and leading dimensions in elements; batch strides in elements, 0 for a shared operand.
+  // GEMM shape and leading dimensions in elements; batch strides in elements, 0 for a shared operand. Conv: ldd is the
+  // step from one output pixel to the next, 0 for cout; only families whose `pitched` is set read it.
   int32_t m, n, k, batch;
   int64_t lda, ldb, ldsource, ldd;
   int64_t stride_a, stride_b, stride_source, stride_d;

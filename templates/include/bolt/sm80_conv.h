@@ -33,6 +33,9 @@ struct Conv2x {
                                             cutlass::conv::Mode::kCrossCorrelation, kSplit ? a.splits : 1, 1);
   }
 
+  // Elements from one output pixel to the next.
+  static int64_t pitch(bolt_args const& a) { return a.ldd ? a.ldd : a.cout; }
+
   static int check(bolt_args const& a) {
     if (a.cn <= 0 || a.h <= 0 || a.w <= 0 || a.c <= 0 || a.cout <= 0 || a.r <= 0 || a.s <= 0 || a.p <= 0 || a.q <= 0)
       return BOLT_E_UNSUPPORTED;
@@ -45,13 +48,15 @@ struct Conv2x {
       return BOLT_E_UNSUPPORTED;
     auto size = problem(a);
     if (Iterator::can_implement(size) != cutlass::Status::kSuccess ||
-        Kernel::Mma::IteratorB::can_implement(size) != cutlass::Status::kSuccess || a.cout % kD)
+        Kernel::Mma::IteratorB::can_implement(size) != cutlass::Status::kSuccess || a.cout % kD ||
+        pitch(a) < a.cout || pitch(a) % kD)
       return BOLT_E_UNSUPPORTED;
     // The iterators count bytes in 32 bits.
     constexpr int64_t kLimit = int64_t(1) << 31;
     if (size.activation_size() * int64_t(sizeof(ElementA)) >= kLimit ||
         size.filter_size() * int64_t(sizeof(ElementB)) >= kLimit ||
-        size.output_size() * int64_t(sizeof(Stored)) >= kLimit)
+        size.output_size() * int64_t(sizeof(Stored)) >= kLimit ||
+        int64_t(a.cn) * a.p * a.q * pitch(a) * int64_t(sizeof(D)) >= kLimit)
       return BOLT_E_UNSUPPORTED;
     if (!aligned(a.a, kA * sizeof(ElementA)) || !aligned(a.b, kA * sizeof(ElementB)) ||
         !aligned(a.d, kD * sizeof(D)) || (Chain::kBias && !aligned(a.bias, kD * sizeof(Bias))) ||
@@ -71,11 +76,12 @@ struct Conv2x {
     if (kSplit && (!a.workspace || !aligned(a.workspace, 16) || a.workspace_bytes < workspace(a)))
       return BOLT_E_WORKSPACE;
     auto size = problem(a);
-    auto output = Nhwc::packed({a.cn, a.p, a.q, a.cout});
+    auto packed = Nhwc::packed({a.cn, a.p, a.q, a.cout});
+    auto output = kSplit ? packed : Nhwc::packed({a.cn, a.p, a.q, int(pitch(a))});
     auto* source = static_cast<Stored*>(const_cast<void*>(!kSplit && Chain::kSource ? a.source : nullptr));
     typename Kernel::Arguments arguments(
         size, {static_cast<ElementA*>(const_cast<void*>(a.a)), Nhwc::packed({a.cn, a.h, a.w, a.c})},
-        {static_cast<ElementB*>(const_cast<void*>(a.b)), Nhwc::packed({a.cout, a.r, a.s, a.c})}, {source, output},
+        {static_cast<ElementB*>(const_cast<void*>(a.b)), Nhwc::packed({a.cout, a.r, a.s, a.c})}, {source, packed},
         {static_cast<Stored*>(kSplit ? a.workspace : a.d), output}, {},
         kSplit ? cutlass::conv::SplitKMode::kParallel : cutlass::conv::SplitKMode::kSerial,
         !kSplit && Chain::kBias ? const_cast<void*>(a.bias) : nullptr, nullptr, 0, a.cout);
@@ -92,7 +98,7 @@ struct Conv2x {
     if constexpr (kSplit) {
       if (error) return error;
       ReduceParams<D> reduce = {static_cast<float const*>(a.workspace), a.bias, a.source, static_cast<D*>(a.d),
-                                tiles.k(), a.cout, int64_t(a.cn) * a.p * a.q, a.cout, a.cout};
+                                tiles.k(), a.cout, int64_t(a.cn) * a.p * a.q, a.cout, pitch(a)};
       return launch_reduce<Chain, Bias, D, kD>(reduce, a.pdl != 0, stream);
     }
     return error;

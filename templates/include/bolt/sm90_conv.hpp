@@ -59,6 +59,7 @@ struct Sm90Conv {
     }
     result.epilogue.ptr_D = static_cast<ElementD*>(args.d);
     result.epilogue.dD = packed;
+    if (args.ldd) cute::get<0>(result.epilogue.dD) = args.ldd;
     result.sm_count = args.sm_count;
     result.weights_constant = args.pdl != 2;
     return result;
@@ -73,6 +74,7 @@ struct Sm90Conv {
     if (Config::Chain::kBias && !args.bias) return BOLT_E_UNSUPPORTED;
     if (Config::Chain::kSource && (!args.source || !aligned(args.source))) return BOLT_E_UNSUPPORTED;
     if (!aligned(args.a) || !aligned(args.b) || !aligned(args.d)) return BOLT_E_UNSUPPORTED;
+    if (args.ldd && (args.ldd < args.cout || args.ldd % kAlignD)) return BOLT_E_UNSUPPORTED;
     auto const arguments_ = arguments(args);
     if (arguments_.problem.shape_C[1] != args.p || arguments_.problem.shape_C[2] != args.q) return BOLT_E_UNSUPPORTED;
     return Kernel::can_implement(arguments_) ? BOLT_OK : BOLT_E_UNSUPPORTED;

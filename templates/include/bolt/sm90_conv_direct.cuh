@@ -27,6 +27,7 @@ struct Plan {
   bool make(bolt_args const& a) {
     Params& p = params;
     if (a.stride_h != 1 || a.stride_w != 1 || a.groups > 1 || a.c % 8 || a.cout % 8) return false;
+    if (a.ldd && (a.ldd < a.cout || a.ldd % 8)) return false;
     if ((a.r * a.s) % Config::kTapsPerStage || a.p <= 0 || a.q <= 0 || a.sm_count <= 0) return false;
     int const halo_x = (a.s - 1) * a.dilation_w, halo_y = (a.r - 1) * a.dilation_h;
     if (a.p != a.h + a.pad_top + a.pad_bottom - halo_y || a.q != a.w + a.pad_left + a.pad_right - halo_x) return false;
@@ -75,13 +76,14 @@ struct Plan {
     constexpr Extent kSize = sizeof(Element);
     Params& p = params;
     Extent const c = a.c, w = a.w, h = a.h, n = a.cn, k = a.cout, q = a.q, rows = a.p, taps = p.taps;
+    Extent const pitch_d = a.ldd ? Extent(a.ldd) : k;  // from one output pixel to the next
     Box const block[4] = {kChannels, Box(p.block_width), Box(p.block_height), 1};
     bool good = ptx::encode<Element, 4>(p.input, a.a, {c, w, h, n}, {c * kSize, w * c * kSize, h * w * c * kSize},
                                         {kChannels, Box(pitch), Box(box_height), 1});
     good = good && ptx::encode<Element, 3>(p.weights, a.b, {c, k, taps}, {taps * c * kSize, c * kSize},
                                            {kChannels, Box(I::kWeightRows), Box(Config::kTapsPerStage)});
     good = good && ptx::encode<Element, 4>(p.output, a.d, {k, q, rows, n},
-                                           {k * kSize, q * k * kSize, rows * q * k * kSize}, block);
+                                           {pitch_d * kSize, q * pitch_d * kSize, rows * q * pitch_d * kSize}, block);
     if (Config::Chain::kSource) {
       good = good && ptx::encode<Element, 4>(p.source, a.source, {k, q, rows, n},
                                              {k * kSize, q * k * kSize, rows * q * k * kSize}, block);

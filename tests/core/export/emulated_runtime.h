@@ -66,9 +66,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t) {
 namespace emulator {
 
 template <class Chain, class T, class D>
-void finish(bolt_args const& a, float total, long place, int column) {
+void finish(bolt_args const& a, float total, long place, long source_place, int column) {
   float const bias = Chain::kBias ? bolt::op::to_float(static_cast<T const*>(a.bias)[column]) : 0.f;
-  float const source = Chain::kSource ? bolt::op::to_float(static_cast<D const*>(a.source)[place]) : 0.f;
+  float const source = Chain::kSource ? bolt::op::to_float(static_cast<D const*>(a.source)[source_place]) : 0.f;
   static_cast<D*>(a.d)[place] = bolt::op::To<D>::from(Chain::apply(total, bias, source));
 }
 
@@ -83,7 +83,7 @@ void gemm(bolt_args const& a, bool row_a, bool row_b) {
         for (int k = 0; k < a.k; ++k)
           total += bolt::op::to_float(x[row_a ? i * a.lda + k : k * a.lda + i]) *
                    bolt::op::to_float(w[row_b ? k * a.ldb + j : j * a.ldb + k]);
-        finish<Chain, T, D>(a, total, b * a.stride_d + i * a.ldd + j, j);
+        finish<Chain, T, D>(a, total, b * a.stride_d + i * a.ldd + j, b * a.stride_source + i * a.ldsource + j, j);
       }
 }
 
@@ -103,7 +103,8 @@ void conv(bolt_args const& a) {
               T const* const f = static_cast<T const*>(a.b) + ((long(k) * a.r + r) * a.s + s) * per_group;
               for (int c = 0; c < per_group; ++c) total += bolt::op::to_float(x[c]) * bolt::op::to_float(f[c]);
             }
-          finish<Chain, T, D>(a, total, ((long(n) * a.p + p) * a.q + q) * a.cout + k, k);
+          long const pixel = (long(n) * a.p + p) * a.q + q;
+          finish<Chain, T, D>(a, total, pixel * (a.ldd ? a.ldd : a.cout) + k, pixel * a.cout + k, k);
         }
 }
 

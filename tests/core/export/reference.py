@@ -7,6 +7,7 @@ import numpy as np
 from core.export import operations as ops
 from core.export.memory import MemoryPlan, lifetimes, plan_memory
 from core.export.program import Program, Space, TemplateStep
+from core.measure.args import output_shape
 from templates.types import DType, MatrixLayout
 from templates.workload import GemmWorkload, Pair
 
@@ -55,6 +56,11 @@ def _run(step, memory: Memory) -> None:
             reads = [memory.view(i).copy() for i in step.inputs]
             results = _OPERATIONS[type(step.operation)](step.operation, reads)
         for index, value in zip(step.writes, results, strict=True):
+            if isinstance(step, TemplateStep) and step.pitch:
+                rows, columns = output_shape(step.workload)
+                apart = memory.view(index).reshape(rows, step.pitch)
+                apart[:, step.first : step.first + columns] = np.asarray(value).reshape(rows, columns)
+                continue
             memory.view(index)[:] = np.asarray(value).reshape(-1)
 
 

@@ -19,7 +19,9 @@ def net():
     m = Model()
     y = m.op("Relu", m.conv(m.input(2, 3, 12, 12), 3, 16, strides=[2, 2]))
     y = m.op("Relu", m.op("Add", m.conv(m.op("Relu", m.conv(y, 16, 16)), 16, 16), y))
-    y = m.op("MaxPool", m.conv(y, 16, 24, size=1), kernel_shape=[2, 2], strides=[2, 2])
+    right = m.op("Relu", m.op("Add", m.conv(y, 16, 16), y))
+    y = m.op("Concat", m.conv(y, 16, 16, size=1), right, axis=1)  # both write their half
+    y = m.op("MaxPool", m.conv(y, 32, 24, size=1), kernel_shape=[2, 2], strides=[2, 2])
     y = m.op("Gemm", m.op("Flatten", y), m.weight(10, 216, scale=0.1), m.weight(10), transB=1)
     return m.build(m.op("Softmax", y), y)
 
@@ -27,7 +29,9 @@ def net():
 @pytest.mark.parametrize("dtype", [DType.F16, DType.TF32])
 def test_a_conv_net_computes_what_onnx_runtime_does(tmp_path, dtype):
     model = net()
-    emulated_library(a100_program(load_graph(model.SerializeToString()), dtype), tmp_path, "net", major=8)
+    program = a100_program(load_graph(model.SerializeToString()), dtype)
+    assert sum(s.pitch == 32 for s in program.templates) == 2
+    emulated_library(program, tmp_path, "net", major=8)
     loaded = load_caller(tmp_path, "net").Model()
     random = np.random.default_rng(0)
     for _ in range(2):

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import TensorProto
 
 from core.export.operations import Concat, PackChannels, Pointwise, Pool, Reduce, ReduceKind, TiledTranspose
 from core.export.program import OperatorStep
+from templates import families
 from templates.types import DType
 from tests.core.export.models import Model, lowered, reference
 from tests.core.export.operator_models import MODELS, exact_inputs
@@ -56,6 +59,53 @@ def test_channel_shuffle_is_one_kernel():
     y = m.op("Reshape", m.op("Transpose", y, perm=[0, 2, 1, 3, 4]), m.const(np.array([2, 24, 6, 6])))
     program = check(m.build(m.conv(y, 24, 8)))
     assert conversions(program) == 3, "entry, shuffle, exit"
+
+
+def fire(m, x, left=16, right=24, **attributes):
+    """SqueezeNet's expand layers, the right one with a residual: y, and its two parts."""
+    a = m.op("Relu", m.conv(x, 8, left, size=1))
+    b = m.op(
+        "Relu", m.op("Add", m.conv(x, 8, right), m.op("MaxPool", m.conv(x, 8, right, size=1), kernel_shape=[1, 1]))
+    )
+    return m.op("Concat", a, b, axis=1, **attributes), a, b
+
+
+def concats(program):
+    return [s for s in program.steps if isinstance(s, OperatorStep) and isinstance(s.operation, Concat)]
+
+
+@pytest.mark.parametrize("dtype", [DType.TF32, DType.F16])
+def test_kernels_write_into_the_concatenation_of_their_results(dtype):
+    m = Model()
+    y, _, _ = fire(m, m.conv(m.input(2, 4, 7, 5), 4, 8))
+    tolerance = 2e-5 if dtype == DType.TF32 else 5e-3
+    program = check(m.build(m.conv(y, 40, 8), m.op("MaxPool", y, kernel_shape=[3, 3])), dtype, tolerance)
+    assert not concats(program)
+    apart = {(s.first, s.pitch, s.source is not None) for s in program.templates if s.pitch}
+    assert apart == {(0, 40, False), (16, 40, True)}
+    assert len({s.d for s in program.templates if s.pitch}) == 1
+
+
+@pytest.mark.parametrize("why", ["read elsewhere", "twice", "not by a template", "unaligned", "spatial", "no ldd"])
+def test_concatenations_that_need_a_kernel_keep_it(why, monkeypatch):
+    m = Model()
+    x = m.conv(m.input(2, 4, 6, 6), 4, 8)
+    if why == "unaligned":
+        y, a, b = fire(m, x, left=12)
+    else:
+        y, a, b = fire(m, x)
+    other = {"read elsewhere": b, "twice": a, "not by a template": m.op("MaxPool", x, kernel_shape=[1, 1])}
+    if why in ("twice", "not by a template"):
+        y = m.op("Concat", a, other[why], axis=1)
+    if why == "spatial":
+        y = m.op("Concat", m.conv(x, 8, 16, size=1), m.conv(x, 8, 16), axis=2)
+    if why == "no ldd":
+        dense = replace(families()["sm80_conv"], pitched=False)
+        monkeypatch.setattr("core.export.merge.families", lambda: {"sm80_conv": dense})
+    outputs = [m.conv(y, {"spatial": 16, "twice": 32, "not by a template": 24, "unaligned": 36}.get(why, 40), 8)]
+    if why == "read elsewhere":
+        outputs.append(m.op("MaxPool", b, kernel_shape=[2, 2]))
+    assert len(concats(check(m.build(*outputs), DType.F16, tolerance=5e-3))) == 1
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
