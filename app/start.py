@@ -8,27 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from core.errors import BoltError
+from core.system_packages import QT_LIBRARIES, XCB_LIBRARIES
 
-# Shared library -> Debian package. What PySide6-Essentials' QtWidgets loads, and what its xcb plugin loads besides.
-BASE_LIBRARIES = {
-    "libglib-2.0.so.0": "libglib2.0-0",
-    "libGL.so.1": "libgl1",
-    "libEGL.so.1": "libegl1",
-    "libfontconfig.so.1": "libfontconfig1",
-    "libxkbcommon.so.0": "libxkbcommon0",
-    "libdbus-1.so.3": "libdbus-1-3",
-}
-XCB_LIBRARIES = {
-    "libxcb.so.1": "libxcb1",
-    "libxkbcommon-x11.so.0": "libxkbcommon-x11-0",
-    "libxcb-cursor.so.0": "libxcb-cursor0",
-    "libxcb-icccm.so.4": "libxcb-icccm4",
-    "libxcb-keysyms.so.1": "libxcb-keysyms1",
-    "libxcb-shape.so.0": "libxcb-shape0",
-    "libxcb-image.so.0": "libxcb-image0",
-    "libxcb-randr.so.0": "libxcb-randr0",
-    "libxcb-render-util.so.0": "libxcb-render-util0",
-}
 _HEADLESS = {"offscreen", "minimal", "vnc"}
 
 
@@ -95,7 +76,7 @@ def check_display(environ: "dict[str, str]") -> None:
             "there is no display to show the window on (neither DISPLAY nor WAYLAND_DISPLAY is set)",
             "log in to a desktop or use `ssh -X`; every verb of `main.py --help` works without a display",
         )
-    wanted = dict(BASE_LIBRARIES)
+    wanted = dict(QT_LIBRARIES)
     if platform == "xcb" or (platform not in _HEADLESS and not wayland):
         wanted |= XCB_LIBRARIES
     missing = missing_libraries(wanted)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import core.cli
-from app import start
 from core.cli import doctor, setup
 from core.cli import test as test_verb
 from core.paths import ROOT
@@ -58,9 +57,15 @@ def test_tests_before_setup_name_the_command(
     assert capsys.readouterr().err == ("error: ruff, mypy, pytest not installed; run `python3 main.py setup test`\n")
 
 
-def test_setup_installs_what_the_window_asks_for() -> None:
-    asked = {**start.BASE_LIBRARIES, **start.XCB_LIBRARIES}
-    assert asked.items() <= {**setup.QT_LIBRARIES, **setup.XCB_LIBRARIES}.items()
+def test_setup_names_every_system_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(library: str) -> None:
+        raise OSError(library)
+
+    monkeypatch.setattr(setup.ctypes, "CDLL", missing)
+    monkeypatch.setattr(setup.shutil, "which", lambda program: None)
+    found = setup.missing_system_packages()
+    assert found[0] == "g++" and found[-2:] == ["xvfb", "xauth"]
+    assert {"libgl1", "libxcb-cursor0"} <= set(found) and len(found) == len(set(found))
 
 
 def _checkout(tmp_path: Path, environment: str) -> Path:
