@@ -34,6 +34,7 @@ KILL_LIMIT_S = 60.0  # the driver tears a hanging kernel's context down
 _SLOWEST_FLOPS = 0.5e12  # a kernel below half a TFLOP/s has no chance; the limit leaves room for one
 _RUNS_PER_STEP = 20
 _LOG_LINES = 40
+_LAST_WORDS_S = 5.0  # after the process's end; only something it left behind can hold its output longer
 
 
 class WorkerGone(Exception):
@@ -111,6 +112,7 @@ class Worker:
             status = self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             return "the measuring process closed its output and did not end"
+        self._threads[1].join(timeout=_LAST_WORDS_S)  # what it said last may not have been read yet
         if status < 0:
             with contextlib.suppress(ValueError):
                 return f"the measuring process was killed by {signal.Signals(-status).name}"

@@ -15,7 +15,7 @@ from core.build.artifact import BuiltKernel
 from core.errors import DeviceError
 from core.measure.alone import alone
 from core.measure.measurement import Failure, Measurement, Outcome, Phase, Stage
-from core.measure.process import ProcessMeasurer
+from core.measure.process import ProcessMeasurer, Worker
 from templates.epilogue import parse_epilogue
 from templates.family import Candidate, Kernel
 from templates.workload import GemmWorkload
@@ -46,6 +46,20 @@ def pairs(host_kernels: Path) -> Pairs:
         return [(c, BuiltKernel(c.kernel, host_kernels, 0.0, True)) for c in found]
 
     return make
+
+
+def test_the_last_words_of_a_process_are_read_before_its_end_is_told(
+    measurer: ProcessMeasurer, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Worker._read_log
+
+    def late(worker: Worker) -> None:
+        time.sleep(0.5)  # a busy machine
+        read(worker)
+
+    monkeypatch.setattr(Worker, "_read_log", late)
+    [found] = measurer.screen(WORKLOAD, pairs("aborts"))
+    assert isinstance(found, Failure) and "assertion in a kernel" in found.log
 
 
 def test_identity(measurer: ProcessMeasurer) -> None:
