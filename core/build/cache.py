@@ -2,7 +2,7 @@
 
     kernels/index/<k>/<key>.json   one kernel: which library holds it, or the compiler's error
     kernels/lib/<sha256>.so        libraries, named by their content; several kernels may share one
-    kernels/work/<pid>-*/          where compilers write; what dead processes left there is removed after a while
+    kernels/building/<pid>-*/      where compilers write; what dead processes left there is removed after a while
 
 Files appear by rename only, and a library's name is its checksum, so a reader sees a whole entry or none, and two
 processes that build the same kernel at once both succeed.
@@ -92,7 +92,7 @@ class KernelCache:
         self._libraries = self.folder / "lib"
         self._verified: dict[Path, tuple[int, int]] = {}
         try:
-            for part in ("index", "lib", "work"):
+            for part in ("index", "lib", "building"):
                 (self.folder / part).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise cannot_write(error, self.folder) from error
@@ -145,7 +145,7 @@ class KernelCache:
         """A folder of this process for compilers to write in. Raises ToolchainError."""
         try:
             return tempfile.TemporaryDirectory(
-                dir=self.folder / "work", prefix=f"{os.getpid()}-", ignore_cleanup_errors=True
+                dir=self.folder / "building", prefix=f"{os.getpid()}-", ignore_cleanup_errors=True
             )
         except OSError as error:
             raise cannot_write(error, self.folder) from error
@@ -167,7 +167,7 @@ class KernelCache:
         return True
 
     def _remove_left_over_work(self) -> None:
-        for folder in (self.folder / "work").iterdir():
+        for folder in (self.folder / "building").iterdir():
             owner = folder.name.partition("-")[0]
             if not (owner.isdigit() and _alive(int(owner))) and _age_s(folder) > _LEFT_OVER_S:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -140,7 +140,7 @@ def test_closing_stops_the_compilers(tmp_path):
     assert list(work.build(kernels_of(family))) == []
     pids = [int(p) for p in (tmp_path / "pids").read_text().split()]
     assert pids and not any(_runs(p) for p in pids)
-    assert not list((tmp_path / "cache/kernels/work").iterdir())
+    assert not list((tmp_path / "cache/kernels/building").iterdir())
 
 
 def test_closing_the_iterator_stops_the_compilers(tmp_path):
@@ -199,9 +199,9 @@ def test_work_of_a_killed_process_is_removed(tmp_path, monkeypatch):
     process.join()
     for pid in pids.read_text().split():
         os.killpg(int(pid), signal.SIGKILL)
-    assert list((tmp_path / "cache/kernels/work").iterdir())
+    assert list((tmp_path / "cache/kernels/building").iterdir())
     assert len(dict(builder(tmp_path).build(kernels_of(FAMILY)))) == 4
-    assert not list((tmp_path / "cache/kernels/work").iterdir())
+    assert not list((tmp_path / "cache/kernels/building").iterdir())
 
 
 def _build_slowly(tmp_path: Path) -> None:

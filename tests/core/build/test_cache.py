@@ -57,7 +57,7 @@ def test_what_is_not_there_is_not_found(tmp_path):
 
 
 def test_only_old_work_of_dead_processes_is_removed(tmp_path):
-    work = KernelCache(tmp_path).folder / "work"
+    work = KernelCache(tmp_path).folder / "building"
     dead = 2**22 + 1  # above the largest pid
     for name in (f"{dead}-old", f"{dead}-new", f"{os.getpid()}-old"):
         (work / name).mkdir()

@@ -150,7 +150,7 @@ def test_cores_mind_the_cgroups_quota(tmp_path):
 def test_a_log_for_others_names_no_folder_of_this_machine():
     log = (
         "/home/me/my env/site/cutlass/include/cutlass/gemm/a.h(262): error: x / y // z, a/b/c\n"
-        '  at "/home/me/.cache/work/1278-x/kernel0.cu" line 3\nIn file included from /usr/include/c++/12/cmath:47,\n'
+        '  at "/home/me/.cache/b/1278-x/kernel0.cu" line 3\nIn file included from /usr/include/c++/12/cmath:47,\n'
     )
     include = Path("/home/me/my env/site/cutlass/include")
     assert without_folders(log, (include.parent, include)) == (
