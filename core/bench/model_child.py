@@ -1,6 +1,7 @@
 """One model beside its PyTorch peers in one process: `python -m core.bench.model_child JOB-JSON`.
 
-All sides read the same inputs from device memory and run as one CUDA graph each; rounds go A B C A B C.
+All sides read the same inputs from device memory and run as one CUDA graph each; rounds go A B C A B C. A job without
+a folder only runs torch.compile, whose own cache then serves the job that measures.
 """
 
 import json
@@ -12,6 +13,24 @@ from typing import Any
 
 _ROUNDS = 15
 _ROUND_MS = 20.0
+
+
+def compile_peer(job: dict[str, Any]) -> dict[str, Any]:
+    """{"compile_s": seconds of torch.compile}, or {"compile_s": None, "note": why the peer can't run the model}."""
+    from core.bench.torch_peer import TorchPeer, unsupported
+    from core.device import read_facts
+    from core.export.reference import random_inputs
+    from core.importer.load import load_graph
+    from core.measure.alone import alone
+
+    graph = load_graph(job["model"], job["batch"])
+    missing = unsupported(graph)
+    if missing:
+        return {"compile_s": None, "note": f"no PyTorch form for {', '.join(missing)}"}
+    peer, bus = TorchPeer(graph), read_facts().pci_bus
+    peer.time_choices_under(lambda: alone(bus, lambda: None))
+    _, seconds = peer.captured_compiled(peer.inputs(random_inputs(graph, seed=0)))
+    return {"compile_s": seconds, "note": ""}
 
 
 def work(job: dict[str, Any]) -> dict[str, Any]:
@@ -79,4 +98,5 @@ def _sample(torch: Any, call: Callable[[], None], runs: int) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(work(json.loads(sys.argv[1]))), flush=True)
+    wanted = json.loads(sys.argv[1])
+    print(json.dumps(work(wanted) if "folder" in wanted else compile_peer(wanted)), flush=True)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,22 @@ _PEERS = {"compiled_ms": "torch.compile max-autotune, CUDA graph", "eager_ms": "
 
 
 def measure(
-    models: Sequence[str], batch: int | None, log: Callable[[str], None], compile_peer: bool = True
+    models: Sequence[str], batch: int | None, log: Callable[[str], None], compile_jobs: int = 1
 ) -> dict[str, Any]:
     """Export each model for the GPU here (tuning what has no record) and time it beside its peers.
 
     Args:
         models: paths or built-in names; a path keeps its own batch, a built-in gets `batch`.
-        compile_peer: also time torch.compile, which takes minutes a model.
+        compile_jobs: models in torch.compile side by side, which takes minutes a model; 0 leaves it out.
 
     Returns:
         The suite's result; a model that fails is a row without a figure whose detail is the reason.
     """
     rows, gpu = [], ""
-    with tempfile.TemporaryDirectory(prefix="bolt-models-") as work:
+    with tempfile.TemporaryDirectory(prefix="bolt-models-") as work, ThreadPoolExecutor(max(1, compile_jobs)) as pool:
+        peers = [pool.submit(_compile_peer, m, batch, log) if compile_jobs else None for m in models]
         for index, model in enumerate(models):
-            made, found = _one(model, batch, Path(work) / f"m{index}", compile_peer, log)
+            made, found = _one(model, batch, Path(work) / f"m{index}", peers[index], log)
             rows += made
             gpu = found or gpu
     if not gpu:
@@ -39,8 +41,17 @@ def measure(
     return result("models", gpu, rows)
 
 
+def _compile_peer(model: str, batch: int | None, log: Callable[[str], None]) -> float | None:
+    """Seconds of torch.compile, None where it failed; its cache then holds what the measuring run loads."""
+    job = {"model": model, "batch": None if Path(model).exists() else batch}
+    done, why = _json_of([sys.executable, "-m", "core.bench.model_child", json.dumps(job)], log)
+    seconds = done.get("compile_s")
+    log(f"{Path(model).stem}: torch.compile {f'took {seconds:.0f} s' if seconds else why or done.get('note')}")
+    return seconds
+
+
 def _one(
-    model: str, batch: int | None, folder: Path, compile_peer: bool, log: Callable[[str], None]
+    model: str, batch: int | None, folder: Path, compiling: Future[float | None] | None, log: Callable[[str], None]
 ) -> tuple[list[Row], str]:
     built_in = not Path(model).exists()
     size = ["--batch", str(batch)] if built_in and batch else []
@@ -53,7 +64,8 @@ def _one(
         return [Row(label, None, "not compared", None, None, why)], ""
     verified = exported.get("verify") or {}
     error = max((o["relative_l2"] for o in verified.get("outputs", [])), default=None)
-    job = {"folder": str(folder), "model": model, "batch": batch if size else None, "compile": compile_peer}
+    compile_s = compiling.result() if compiling else None
+    job = {"folder": str(folder), "model": model, "batch": batch if size else None, "compile": compile_s is not None}
     times, why = _json_of([sys.executable, "-m", "core.bench.model_child", json.dumps(job)], log)
     if not times:
         log(f"{label}: {why}")
@@ -61,7 +73,7 @@ def _one(
         row = Row(label, latency * 1e3 if latency else None, "not compared", None, error, why)
         return [row], str(verified.get("gpu", ""))
     ours = times["ours_ms"] * 1e3
-    detail = f"torch.compile took {times['compile_s']:.0f} s" if times.get("compile_s") else ""
+    detail = f"torch.compile took {compile_s:.0f} s" if compile_s else ""
     rows = [Row(label, ours, peer, times[key] * 1e3, error, detail) for key, peer in _PEERS.items() if times.get(key)]
     for row in rows:
         log(f"{label}: {row.ours_us} us, {row.peer} {row.peer_us} us, error {error}")

@@ -6,6 +6,7 @@ GPU and cuDNN's autotuner: its own best form, not a handicapped one.
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,27 @@ class TorchPeer:
         self._torch.cuda.synchronize()
         seconds = time.perf_counter() - begin
         return self._capture(compiled, tensors), seconds
+
+    def time_choices_under(self, turn: Callable[[], AbstractContextManager[None]]) -> None:
+        """Each timing that torch.compile takes while it chooses is taken inside `turn()`: other models may compile
+        beside this one and still none is in another's figures.
+        """
+        from torch._inductor.runtime.benchmarking import benchmarker
+
+        timed, depth = benchmarker.benchmark_gpu, 0
+
+        def in_turn(*args: Any, **kwargs: Any) -> Any:
+            nonlocal depth
+            if depth:  # a timing of several parts calls itself
+                return timed(*args, **kwargs)
+            depth += 1
+            try:
+                with turn():
+                    return timed(*args, **kwargs)
+            finally:
+                depth -= 1
+
+        benchmarker.benchmark_gpu = in_turn
 
     def _capture(self, call: Callable[..., Any], tensors: list[Any]) -> Callable[[], None]:
         torch = self._torch

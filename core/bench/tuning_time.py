@@ -1,5 +1,6 @@
 """The suite `tuning-time`: how long tuning takes from nothing, again, and for another model with warm kernels."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -15,15 +16,26 @@ from core.errors import BoltError
 from core.paths import ROOT
 
 
-def measure(models: Sequence[str], batch: int, log: Callable[[str], None], extra: Sequence[str] = ()) -> dict[str, Any]:
+def measure(
+    models: Sequence[str],
+    batch: int,
+    log: Callable[[str], None],
+    extra: Sequence[str] = (),
+    keep: Path | None = None,
+) -> dict[str, Any]:
     """Tune models[0] with an empty cache, the same again, then each further model on the kernels built by then.
 
     The user's own cache is left alone. Times are wall-clock of the whole command, written in microseconds as every
-    suite's are. `extra`: more arguments of `tune`.
+    suite's are. `extra`: more arguments of `tune`. `keep`: an empty folder that becomes the cache and stays.
+
+    Raises BoltError when `keep` holds something already: nothing would be cold.
     """
+    if keep and keep.exists() and any(keep.iterdir()):
+        raise BoltError(f"{keep} is not empty, so nothing tuned there is cold", "name a new folder")
     plan = [(models[0], "cold"), (models[0], "again"), *((m, "warm kernels") for m in models[1:])]
     rows, gpu = [], ""
-    with tempfile.TemporaryDirectory(prefix="bolt-tuning-time-") as cache:
+    with contextlib.ExitStack() as stack:
+        cache = keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="bolt-tuning-time-"))
         for model, state in plan:
             seconds, data = _tune(model, batch, Path(cache), extra)
             gpu = str(data["gpu"])

@@ -24,6 +24,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch", type=int, default=32, help="for models and tuning-time: batch of the built-in ones")
     parser.add_argument("--no-compile", action="store_true", help="for the suite models: leave torch.compile out")
+    parser.add_argument(
+        "--compile-jobs", type=int, default=1, metavar="N",
+        help="for the suite models: N models in torch.compile side by side, each timing alone (default: 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keep-cache", type=Path, metavar="DIR", help="for the suite tuning-time: a new folder that keeps the cache"
+    )
 
 
 def run(args: argparse.Namespace, out: Reporter) -> int:
@@ -39,14 +46,14 @@ def run(args: argparse.Namespace, out: Reporter) -> int:
 def _models(args: argparse.Namespace, out: Reporter) -> dict[str, Any]:
     from core.bench.models import measure
 
-    return measure(args.models or MODELS, args.batch, out.log, not args.no_compile)
+    return measure(args.models or MODELS, args.batch, out.log, 0 if args.no_compile else max(1, args.compile_jobs))
 
 
 def _tuning_time(args: argparse.Namespace, out: Reporter) -> dict[str, Any]:
     from core.bench.tuning_time import measure
 
     extra = [] if args.limit is None else ["--limit", str(args.limit)]
-    return measure(args.models or ("resnet50", "resnet18"), args.batch, out.log, extra)
+    return measure(args.models or ("resnet50", "resnet18"), args.batch, out.log, extra, args.keep_cache)
 
 
 def _measure(args: argparse.Namespace, out: Reporter) -> dict[str, Any]:
