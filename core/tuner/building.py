@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from core.build.artifact import BuiltKernel
 from core.errors import Cancelled
 from core.measure.measurement import Failure
+from core.tuner.events import BuildFinished
 from core.tuner.ports import KernelBuilder
 from templates.family import Kernel
 
@@ -74,3 +75,10 @@ class BuildThread:
             error = failure
         finally:
             self.messages.put(Ended(error))
+
+
+def build_finished(built: BuiltKernel) -> BuildFinished:
+    """What is told of a kernel that was compiled, or found in the cache."""
+    return BuildFinished(
+        built.kernel.name, built.seconds, built.cached, built.registers, built.spill_bytes, built.smem_bytes
+    )

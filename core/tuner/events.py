@@ -34,11 +34,14 @@ class BuildStarted:
 
 @dataclass(frozen=True)
 class BuildFinished:
+    """`registers` and `spill_bytes` a thread, `smem_bytes` static shared memory a block; None where ptxas said none."""
+
     kernel: str
     seconds: float
     cached: bool
     registers: int | None = None
     spill_bytes: int | None = None
+    smem_bytes: int | None = None
 
 
 @dataclass(frozen=True)

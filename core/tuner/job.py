@@ -15,10 +15,9 @@ from core.measure.measurement import Failure, Measurement, Outcome, Stage
 from core.records.rows import Identity, RunSummary
 from core.records.store import Records, now
 from core.search.rank import DEFAULT_LIMIT, other_launches
-from core.tuner.building import BuildThread, Built, Ended, Started
+from core.tuner.building import BuildThread, Built, Ended, Started, build_finished
 from core.tuner.clock import Clock
 from core.tuner.events import (
-    BuildFinished,
     BuildStarted,
     CandidateFailed,
     CandidateMeasured,
@@ -228,7 +227,7 @@ class TuningJob:
 
     def _kernel_built(self, kernel: Kernel, built: BuiltKernel) -> None:
         self._clock.built(built.cached)
-        self._tell(BuildFinished(kernel.name, built.seconds, built.cached, built.registers, built.spill_bytes))
+        self._tell(build_finished(built))
         for task in self._tasks:
             if kernel in task.waiting:
                 task.kernel_built(kernel, built)

@@ -12,7 +12,9 @@ from core.fusion.persistent import Proposal
 from core.fusion.plan import FusionPlan
 from core.records.rows import Identity
 from core.records.store import Records
+from core.tuner.again import AgainJob
 from core.tuner.job import Options, TuningJob
+from core.tuner.ports import Measurer
 from templates.workload import Workload
 
 
@@ -56,6 +58,23 @@ def local_job(
     Raises:
         DeviceError, ToolchainError, RecordError: a part is missing; the line says which, and what to do.
     """
+    with _parts(gpu, runtime, jobs, cache) as (identity, builder, measurer, records):
+        yield TuningJob(work, identity, builder, measurer, records, options, proposals=proposals)
+
+
+@contextmanager
+def local_again(
+    workload: Workload, candidate: str, gpu: str = "auto", runtime: str = "cuda-bindings", cache: Path | None = None
+) -> Iterator[AgainJob]:
+    """A job that measures one candidate, by name, again on this machine's GPU. Arguments and errors as `local_job`."""
+    with _parts(gpu, runtime, None, cache) as (identity, builder, measurer, records):
+        yield AgainJob(workload, candidate, identity, builder, measurer, records)
+
+
+@contextmanager
+def _parts(
+    gpu: str, runtime: str, jobs: int | None, cache: Path | None
+) -> Iterator[tuple[Identity, Builder, Measurer, Records]]:
     from core.measure.process import ProcessMeasurer
 
     device = gpu_here(gpu)
@@ -67,5 +86,4 @@ def local_job(
         stack.callback(builder.close)
         measurer = ProcessMeasurer(runtime=runtime)
         stack.callback(measurer.close)
-        identity = record_identity(device, toolchain)
-        yield TuningJob(work, identity, builder, measurer, records, options, proposals=proposals)
+        yield record_identity(device, toolchain), builder, measurer, records

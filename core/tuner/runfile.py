@@ -10,7 +10,7 @@ import types
 import typing
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, TextIO
@@ -68,7 +68,8 @@ def _value(kind: Any, data: Any) -> Any:
         return tuple(_value(k, d) for k, d in zip(kinds, data, strict=True))
     if isinstance(kind, type) and is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        if not isinstance(data, dict) or set(data) != {f.name for f in fields(kind)}:
+        needed = {f.name for f in fields(kind) if f.default is MISSING}  # a run of before a field was there has none
+        if not isinstance(data, dict) or not needed <= set(data) <= hints.keys():
             raise ValueError(f"not the fields of {kind.__name__}: {data!r:.80}")
         return typing.cast(Callable[..., Any], kind)(**{n: _value(hints[n], d) for n, d in data.items()})
     if isinstance(kind, type) and issubclass(kind, Enum):

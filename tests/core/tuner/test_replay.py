@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from core.errors import RecordError
 from core.measure.measurement import Failure, GpuState, Measurement, Phase, Stage
 from core.tuner import events as events_module
-from core.tuner.events import CandidateMeasured, Event, JobFinished, JobStarted, Note, WorkloadFinished
+from core.tuner.events import (
+    BuildFinished,
+    CandidateMeasured,
+    Event,
+    JobFinished,
+    JobStarted,
+    Note,
+    WorkloadFinished,
+)
 from core.tuner.replay import ReplayJob, events_from_records
 from core.tuner.runfile import EVENTS, RunWriter, TimedEvent, decode, encode, find_run, read_run
 from tests.core.tuner.test_job import WORKLOADS, job, of, records, run
@@ -160,3 +168,10 @@ def test_a_workload_without_a_record_is_named(tmp_path):
     run(job(tmp_path))
     with pytest.raises(RecordError, match=r"1 of 5 workloads have no record for NVIDIA H200.*gemm 3x"):
         events_from_records([*WORKLOADS, gemm(m=3)], records(tmp_path), "NVIDIA H200")
+
+
+def test_a_run_from_before_a_field_was_there_still_plays():
+    old = {"event": "BuildFinished", "kernel": "stub_t64", "seconds": 1.0, "cached": False}
+    assert decode(old) == BuildFinished("stub_t64", 1.0, False)
+    with pytest.raises(ValueError, match="not the fields"):
+        decode({**old, "registres": 3})
