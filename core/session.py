@@ -8,6 +8,7 @@ from core.fusion.files import load_plan
 from core.fusion.plan import FusionPlan
 from core.fusion.planner import plan as make_plan
 from core.fusion.prepare import prepare
+from core.fusion.replan import replan
 from core.graph.ir import Graph
 from templates.types import DType
 
@@ -68,7 +69,7 @@ def fitted(session: Session) -> Session:
     graph, notes = in_half_range(session.graph, lambda: _smallest(session))
     plan = session.plan
     if graph is not session.graph:
-        plan = make_plan(graph, session.dtype, [region.nodes for region in plan.regions])
+        plan = replan(plan, graph, [region.nodes for region in plan.regions])
     return replace(session, graph=graph, plan=plan, notes=notes)
 
 

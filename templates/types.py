@@ -50,6 +50,13 @@ class MatrixLayout(StrEnum):
     COL = "col"
 
 
+class Residence(StrEnum):
+    """Where a kernel of two products keeps the intermediate (paper section 3.1.1): registers, or shared memory."""
+
+    RF = "rf"
+    SMEM = "smem"
+
+
 def largest_alignment(*extents: int, dtype: DType = DType.F16) -> int:
     """The widest access, in elements, of at most 16 bytes that divides every extent (CUTLASS's alignment)."""
     widest = 16 // dtype.itemsize

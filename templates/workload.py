@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field, replace
 
+from templates.attention import AttentionWorkload, parse_attention
 from templates.epilogue import Epilogue, parse_epilogue
-from templates.types import DType, MatrixLayout
+from templates.types import DType, MatrixLayout, Residence
 
 
 @dataclass(frozen=True)
@@ -115,11 +116,13 @@ class B2bGemmWorkload:
 
     `first` gives (M, N0) from K0, its epilogue included; B1 is (N0, n1), stored (n1, N0); D and the second source are
     (M, n1) row-major. The intermediate is rounded to the operands' type, as when two kernels pass it through memory.
+    `residence`: only kernels that keep it there count; None: wherever it is fastest.
     """
 
     first: GemmWorkload
     n1: int
     epilogue: Epilogue = field(default_factory=Epilogue)
+    residence: Residence | None = None
 
     op = "b2b_gemm"
 
@@ -159,7 +162,7 @@ class B2bGemmWorkload:
     @property
     def key(self) -> str:
         """The whole identity in one line; `parse_workload` reads it back."""
-        return f"b2b_{self.first.key}{_THEN}{self.n1} {self.epilogue}"
+        return _pair_key(self)
 
 
 @dataclass(frozen=True)
@@ -167,12 +170,13 @@ class B2bConvWorkload:
     """A convolution and the 1x1 convolution after it (stride 1, no padding, one group) in one kernel.
 
     `first` gives N x P x Q pixels of K channels, its epilogue included; the filters of the second are (n1, K), its
-    output (N, P, Q, n1). The intermediate is rounded to the operands' type.
+    output (N, P, Q, n1). The intermediate is rounded to the operands' type. `residence`: see B2bGemmWorkload.
     """
 
     first: ConvWorkload
     n1: int
     epilogue: Epilogue = field(default_factory=Epilogue)
+    residence: Residence | None = None
 
     op = "b2b_conv"
 
@@ -212,13 +216,18 @@ class B2bConvWorkload:
     @property
     def key(self) -> str:
         """The whole identity in one line; `parse_workload` reads it back."""
-        return f"b2b_{self.first.key}{_THEN}{self.n1} {self.epilogue}"
+        return _pair_key(self)
 
 
 _THEN = " then n"
 Single = GemmWorkload | ConvWorkload  # one product or convolution
 Pair = B2bGemmWorkload | B2bConvWorkload  # two of them in one kernel
-Workload = Single | Pair
+Workload = Single | Pair | AttentionWorkload
+
+
+def _pair_key(pair: Pair) -> str:
+    kept = f" {pair.residence}" if pair.residence else ""
+    return f"b2b_{pair.first.key}{_THEN}{pair.n1} {pair.epilogue}{kept}"
 
 
 def _check_intermediate(first: Single) -> None:
@@ -236,15 +245,18 @@ def _pair_bytes(parts: tuple[Single, GemmWorkload]) -> float:
 def parse_workload(key: str) -> Workload:
     """The workload whose `key` this is. Raises ValueError on anything else."""
     first, then, rest = key.removeprefix("b2b_").partition(_THEN)
+    if key.startswith("attention "):
+        return parse_attention(key)
     if not key.startswith("b2b_"):
         return _parse_single(key)
     try:
-        n1, _, epilogue = rest.partition(" ")
+        n1, _, after = rest.partition(" ")
         if not then:
             raise ValueError("it has no second operator")
-        single, second = _parse_single(first), parse_epilogue(epilogue)
+        epilogue, _, kept = after.partition(" ")
+        single, second, residence = _parse_single(first), parse_epilogue(epilogue), Residence(kept) if kept else None
         made = B2bGemmWorkload if isinstance(single, GemmWorkload) else B2bConvWorkload
-        found: Pair = made(single, int(n1), second)  # type: ignore[arg-type]
+        found: Pair = made(single, int(n1), second, residence)  # type: ignore[arg-type]
     except ValueError as error:
         raise ValueError(f"not a workload key: {key!r} ({error})") from None
     if found.key != key:

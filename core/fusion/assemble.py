@@ -25,7 +25,13 @@ class Draft:
     refusals: tuple[Refusal, ...] = ()
 
 
-def assemble(graph: Graph, dtype: DType, drafts: Sequence[Draft], left_alone: Iterable[LeftAlone]) -> FusionPlan:
+def assemble(
+    graph: Graph,
+    dtype: DType,
+    drafts: Sequence[Draft],
+    left_alone: Iterable[LeftAlone],
+    forbidden: Sequence[frozenset[str]] = (),
+) -> FusionPlan:
     """The plan of these drafts, which hold every node once. Regions run in topological order, the earliest anchor
     first, and are named r0, r1, ... in that order. Raises PlanError if two regions wait for each other.
     """
@@ -58,7 +64,8 @@ def assemble(graph: Graph, dtype: DType, drafts: Sequence[Draft], left_alone: It
     regions = tuple(_region(graph, f"r{i}", drafts[d], position) for i, d in enumerate(order))
     left = sorted(left_alone, key=lambda x: position[x.node])
     refusals = sorted((r for d in drafts for r in d.refusals), key=lambda r: (position[r.anchor], position[r.node]))
-    return FusionPlan(graph.name, regions, tuple(left), tuple(refusals), dtype)
+    bans = sorted(tuple(sorted(ban, key=position.__getitem__)) for ban in forbidden)
+    return FusionPlan(graph.name, regions, tuple(left), tuple(refusals), dtype, tuple(bans))
 
 
 def borders(graph: Graph, nodes: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

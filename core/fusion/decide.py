@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from core.fusion.persistent import Proposal
 from core.fusion.plan import FusionPlan
-from core.fusion.planner import plan as make_plan
+from core.fusion.replan import replan
 from core.graph.ir import Graph
 from core.measure.measurement import Measurement
 from core.records.rows import Identity, Record
@@ -70,7 +70,7 @@ def _fused(graph: Graph, plan: FusionPlan, chosen: Sequence[Proposal]) -> Fusion
         return plan
     gone = {region for p in chosen for region in (p.first, p.second)}
     kept = [r.nodes for r in plan.regions if r.id not in gone]
-    return make_plan(graph, plan.dtype, [*(p.nodes for p in chosen), *kept])
+    return replan(plan, graph, [*(p.nodes for p in chosen), *kept])
 
 
 def _judge(proposal: Proposal, records: Records, gpu: Identity | str, allow_vendor: bool) -> Decision:

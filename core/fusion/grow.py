@@ -1,7 +1,7 @@
 """Epilogue fusion: growing an anchor along its chain of single readers (paper section 3.1)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from core.fusion.patterns import activation
@@ -34,12 +34,23 @@ class Growth:
         return Epilogue(tuple(self.ops), self.output)
 
 
-def grow(graph: Graph, anchor: Anchor, native: DType, dtype: DType, refuse: Callable[[Node], str | None]) -> Growth:
-    """Take nodes after the anchor while each is a legal next step. `refuse` names a reason to leave a node out."""
+def grow(
+    graph: Graph,
+    anchor: Anchor,
+    native: DType,
+    dtype: DType,
+    refuse: Callable[[Node], str | None],
+    forbidden: Sequence[frozenset[str]] = (),
+) -> Growth:
+    """Take nodes after the anchor while each is a legal next step. `refuse` names a reason to leave a node out, no
+    region holds all nodes of one of the `forbidden` groups.
+    """
     seed = anchor.workload.epilogue
     grown = Growth(anchor, [anchor.node], list(seed.ops), anchor.operands, seed.output, anchor.node.output)
     while not grown.stop_reason:
         link = _next(graph, grown, native, dtype, refuse)
+        if isinstance(link, Link):
+            link = banned([n.name for n in (*grown.nodes, *link.nodes)], forbidden) or link
         if isinstance(link, str):
             grown.stop_reason = link
             grown.stopped_at = list(graph.consumers(grown.tensor))
@@ -51,6 +62,13 @@ def grow(graph: Graph, anchor: Anchor, native: DType, dtype: DType, refuse: Call
         bias, source = link.bias or grown.operands.bias, link.source or grown.operands.source
         grown.operands = replace(grown.operands, bias=bias, source=source)
     return grown
+
+
+def banned(nodes: Sequence[str], forbidden: Sequence[frozenset[str]]) -> str | None:
+    """Why these nodes may not be one region: the forbidden group that is among them."""
+    inside = frozenset(nodes)
+    ban = next((b for b in forbidden if b <= inside), None)
+    return f"the plan forbids fusing {' + '.join(n for n in dict.fromkeys(nodes) if n in ban)}" if ban else None
 
 
 def _next(graph: Graph, grown: Growth, native: DType, dtype: DType, refuse: Callable[[Node], str | None]) -> Link | str:

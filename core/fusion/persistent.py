@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from core.fusion.assemble import Draft
+from core.fusion.grow import banned
 from core.fusion.plan import FusionPlan, Kind, Operands, Refusal, Region
+from core.fusion.residence import unserved
 from core.fusion.values import many_readers
 from core.graph.ir import Graph
-from templates import families as all_families
 from templates.family import Family
 from templates.gpu import GpuSpec
 from templates.types import MatrixLayout
@@ -68,12 +69,25 @@ def _considered(
         if first is None:
             continue
         made = join(graph, _as_draft(first), _as_draft(second))
-        refused = made.reason if isinstance(made, Objection) else _unserved(made.workload, gpu, families)
+        held = _held(plan, first, second)
+        refused = held or (made.reason if isinstance(made, Objection) else _unserved(made, gpu, families))
         if refused:
             found.append(Refusal(first.nodes[0], second.nodes[0], refused))
         elif isinstance(made, Draft) and isinstance(made.workload, Pair):
             found.append(Proposal(first.id, second.id, made.kind, made.nodes, made.workload, made.reason))
     return found
+
+
+def _held(plan: FusionPlan, first: Region, second: Region) -> str | None:
+    """Why the user wants the two regions apart."""
+    pinned = next((r.id for r in (first, second) if r.pinned), None)
+    return f"{pinned} is pinned" if pinned else banned((*first.nodes, *second.nodes), [*map(frozenset, plan.forbidden)])
+
+
+def _unserved(made: Draft, gpu: GpuSpec | None, families: Mapping[str, Family] | None) -> str | None:
+    if gpu is None or not isinstance(made.workload, Pair):
+        return None
+    return unserved(made.workload, gpu, families)
 
 
 def _before(graph: Graph, plan: FusionPlan, second: Region) -> Region | None:
@@ -89,19 +103,6 @@ def _before(graph: Graph, plan: FusionPlan, second: Region) -> Region | None:
 
 def _as_draft(region: Region) -> Draft:
     return Draft(region.kind, region.nodes, region.reason, region.workload, region.operands)
-
-
-def _unserved(workload: object, gpu: GpuSpec | None, families: Mapping[str, Family] | None) -> str | None:
-    """Why no family has a kernel for the pair on the GPU: what the last of those for pairs says."""
-    if gpu is None or not isinstance(workload, Pair):
-        return None
-    said = None
-    for family in (all_families() if families is None else families).values():
-        if "b2b" in family.name and family.min_sm <= gpu.sm <= family.max_sm:
-            said = family.refuses(workload, gpu)
-            if said is None:
-                return None
-    return said or f"no family runs two products in one kernel on {gpu.name}"
 
 
 def join(graph: Graph, first: Draft, second: Draft) -> Draft | Objection:

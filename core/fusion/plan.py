@@ -5,8 +5,8 @@ from enum import StrEnum
 from functools import cached_property
 
 from templates.epilogue import Epilogue
-from templates.types import DType
-from templates.workload import Workload
+from templates.types import DType, Residence
+from templates.workload import Pair, Workload
 
 
 class Kind(StrEnum):
@@ -53,7 +53,8 @@ class Region:
     """Nodes that run as one kernel. `nodes` are names in topological order; `reason` is why it is this and no larger.
 
     `inputs` are the tensors it reads from outside, constants included; `outputs` those that others or the model read.
-    Tuned kinds carry `workload` and `operands`; the others neither.
+    Tuned kinds carry `workload` and `operands`; the others neither. A `pinned` region stays as it is until it is
+    unpinned: planning again, other fusions and measured pairs leave it alone.
     """
 
     id: str
@@ -65,10 +66,16 @@ class Region:
     workload: Workload | None = None
     operands: Operands | None = None
     supported: bool = True  # False: no kernel exists, `reason` says so
+    pinned: bool = False
 
     @property
     def epilogue(self) -> Epilogue:
         return self.workload.epilogue if self.workload else Epilogue()
+
+    @property
+    def residence(self) -> Residence | None:
+        """Where a pair must keep its intermediate; None: where it is fastest."""
+        return self.workload.residence if isinstance(self.workload, Pair) else None
 
 
 @dataclass(frozen=True)
@@ -91,13 +98,17 @@ class Refusal:
 
 @dataclass(frozen=True)
 class FusionPlan:
-    """Regions in execution order; every node of the graph is in exactly one."""
+    """Regions in execution order; every node of the graph is in exactly one.
+
+    `forbidden`: groups of nodes, each in graph order; no region holds all nodes of one.
+    """
 
     model: str
     regions: tuple[Region, ...]
     left_alone: tuple[LeftAlone, ...] = ()
     refusals: tuple[Refusal, ...] = field(default=())
     dtype: DType = DType.F16  # what it computes in
+    forbidden: tuple[tuple[str, ...], ...] = ()
 
     @cached_property
     def _owners(self) -> dict[str, Region]:

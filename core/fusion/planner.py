@@ -15,7 +15,7 @@ from core.fusion.derive import (
     single_draft,
     supported_anchor,
 )
-from core.fusion.grow import grow
+from core.fusion.grow import banned, grow
 from core.fusion.operators import ANCHORS, kind_of, no_epilogue_form
 from core.fusion.plan import FusionPlan, Kind, LeftAlone, Refusal
 from core.fusion.shuffle import channel_shuffle
@@ -32,6 +32,7 @@ class _Cover:
     drafts: list[Draft] = field(default_factory=list)
     left: list[LeftAlone] = field(default_factory=list)
     owner: dict[str, Draft] = field(default_factory=dict)
+    forbidden: tuple[frozenset[str], ...] = ()
 
     def take(self, draft: Draft) -> None:
         self.drafts.append(draft)
@@ -45,21 +46,41 @@ class _Cover:
         return f"{node.name} already runs with {others[0]}" if others else f"the plan keeps {node.name} alone"
 
 
-def plan(graph: Graph, dtype: DType = DType.F16, overrides: Sequence[Sequence[str]] | None = None) -> FusionPlan:
+def plan(
+    graph: Graph,
+    dtype: DType = DType.F16,
+    overrides: Sequence[Sequence[str]] | None = None,
+    forbidden: Sequence[Sequence[str]] = (),
+) -> FusionPlan:
     """Cover the graph with regions. `graph` comes from the importer through `core.fusion.prepare`.
 
     Each override is a group of node names that must be one region; a group of one keeps that node alone. Nodes that no
-    override names are planned automatically. The same input always gives the same plan. Raises PlanError if an
-    override is not legal, with the reason and the node.
+    override names are planned automatically. No region holds all nodes of a `forbidden` group. The same input always
+    gives the same plan. Raises PlanError if an override is not legal or a forbidden group is none, with the reason and
+    the node.
     """
     native = native_dtype(graph)
-    automatic = _Cover()
+    bans = _bans(graph, forbidden)
+    automatic = _Cover(forbidden=bans)
     _cover(graph, dtype, native, automatic)
     chosen = automatic
     if overrides:
         chosen = _overridden(graph, dtype, native, overrides, automatic)
         _cover(graph, dtype, native, chosen)
-    return assemble(graph, dtype, chosen.drafts, chosen.left)
+    return assemble(graph, dtype, chosen.drafts, chosen.left, bans)
+
+
+def _bans(graph: Graph, forbidden: Sequence[Sequence[str]]) -> tuple[frozenset[str], ...]:
+    """The forbidden groups, without those that hold another one whole: they forbid nothing more."""
+    for group in forbidden:
+        unknown = next((n for n in group if not graph.has_node(n)), None)
+        if unknown is not None:
+            raise PlanError(f"the model has no node named {unknown}, which a forbidden fusion names")
+        if len(set(group)) < 2:
+            raise PlanError("a forbidden fusion names two nodes or more", "leave it out")
+    bans = {frozenset(group) for group in forbidden}
+    least = [ban for ban in bans if not any(other < ban for other in bans)]
+    return tuple(sorted(least, key=sorted))
 
 
 def _overridden(
@@ -75,11 +96,14 @@ def _overridden(
         if all(frozenset(automatic.owner[r.node].nodes) in wanted for r in d.refusals)
     }
     alone = {x.node: x for x in automatic.left}
-    cover = _Cover()
+    cover = _Cover(forbidden=automatic.forbidden)
     for group in groups:
         again = next((n for n in group if n in cover.owner), None)
         if again is not None:
             raise PlanError(f"{again} is in two regions of the plan", "name each node once")
+        refused = banned(group, cover.forbidden)
+        if refused is not None:
+            raise PlanError(f"{_named(group)} can't be one region: {refused}", "allow the fusion first")
         draft = known.get(frozenset(group)) if len(set(group)) == len(group) else None
         if draft is not None:
             cover.left.extend(alone[n] for n in draft.nodes if n in alone)
@@ -103,13 +127,14 @@ def _cover(graph: Graph, dtype: DType, native: DType, cover: _Cover) -> None:
     _anchors(graph, dtype, native, cover)
     for node in graph:
         shuffle = channel_shuffle(graph, node)
-        if shuffle and not any(n.name in cover.owner for n in shuffle):
+        names = [n.name for n in shuffle or ()]
+        if shuffle and not any(n in cover.owner for n in names) and not banned(names, cover.forbidden):
             cover.take(shuffle_draft(graph, shuffle))
     _pointwise(graph, cover)
     refused = {r.node: r for d in reversed(cover.drafts) for r in d.refusals}
     for node in graph:
         if node.name not in cover.owner:
-            draft = single_draft(graph, node, _why_alone(graph, node, refused.get(node.name)))
+            draft = single_draft(graph, node, _why_alone(graph, node, refused.get(node.name), cover.forbidden))
             cover.take(draft)
             cover.left.append(LeftAlone(node.name, node.op, draft.reason))
 
@@ -132,7 +157,7 @@ def _anchors(graph: Graph, dtype: DType, native: DType, cover: _Cover) -> None:
             intensity = anchor.workload.flops / anchor.workload.bytes
             anchors.append((-intensity, -position[node.name], node, anchor))
     for *_, anchor in sorted(anchors, key=lambda a: a[:2]):
-        cover.take(anchor_draft(grow(graph, anchor, native, dtype, cover.taken)))
+        cover.take(anchor_draft(grow(graph, anchor, native, dtype, cover.taken, cover.forbidden)))
 
 
 def _pointwise(graph: Graph, cover: _Cover) -> None:
@@ -147,6 +172,8 @@ def _pointwise(graph: Graph, cover: _Cover) -> None:
             node = frontier.pop()
             for producer in dict.fromkeys(filter(None, map(graph.producer, node.inputs))):
                 if producer.name in group or not _free_pointwise(graph, producer, cover):
+                    continue
+                if banned([*group, producer.name], cover.forbidden):
                     continue
                 readers = graph.consumers(producer.output)
                 if not leaves_graph(graph, producer.output) and all(r.name in group for r in readers):
@@ -164,9 +191,12 @@ def _free_pointwise(graph: Graph, node: Node, cover: _Cover) -> bool:
     )
 
 
-def _why_alone(graph: Graph, node: Node, refused: Refusal | None) -> str:
+def _why_alone(graph: Graph, node: Node, refused: Refusal | None, forbidden: Sequence[frozenset[str]]) -> str:
     if refused:
         return f"not fused into {refused.anchor}: {refused.reason}"
+    ban = next((b for b in forbidden if node.name in b), None)
+    if ban is not None:
+        return banned([n.name for n in graph if n.name in ban], [ban]) or ""
     if kind_of(node.op) is not Kind.POINTWISE:
         return no_epilogue_form(node.op)
     producers = [p for p in map(graph.producer, node.inputs) if p]

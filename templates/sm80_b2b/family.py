@@ -50,6 +50,8 @@ class Sm80B2b:
             return
         inner, conv = workload.first.epilogue, isinstance(workload, B2bConvWorkload)
         for instance in space.instances(workload.second.k, workload.n1, conv, gpu.sm):
+            if workload.residence not in (None, instance.residence):
+                continue
             params = tuple(sorted((instance.params | {"inner": str(inner)}).items()))
             yield Kernel(
                 self.name, params, workload.epilogue, workload.dtype, workload.accumulator,
@@ -67,6 +69,8 @@ class Sm80B2b:
             workload.first.epilogue, workload.epilogue, workload.dtype, workload.accumulator,
         ):  # fmt: skip
             return "built for other types or another epilogue"
+        if workload.residence not in (None, i.residence):
+            return f"keeps the intermediate in {i.residence}, the plan asks for {workload.residence}"
         if (i.n0, i.n1) != (workload.second.k, workload.n1):
             return (
                 f"residence: N0 and N1 must fill the tile, {i.n0} and {i.n1} columns; the pair has "

@@ -10,7 +10,7 @@ from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
 from templates.sm90_b2b import geometry, rules, space
 from templates.sm90_common import FLAGS, im2col_refusal
-from templates.types import DType, MatrixLayout
+from templates.types import DType, MatrixLayout, Residence
 from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair, Workload
 
 
@@ -49,6 +49,8 @@ class Sm90B2b:
             return f"writes its operands' type {workload.dtype}, not {workload.epilogue.output}"
         if workload.first.epilogue.has_source:
             return "the first epilogue reads a tensor of the intermediate's shape, which is never in memory"
+        if workload.residence is Residence.SMEM:
+            return "keeps the intermediate in registers, the plan asks for smem"
         return _shape_refusal(workload, gpu)
 
     def kernels(self, workload: Workload, gpu: GpuSpec) -> Iterator[Kernel]:

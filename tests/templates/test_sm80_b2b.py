@@ -1,5 +1,7 @@
 """The mma.sync pair family's rules: what is known to be wrong is excluded, with its reason; nothing is compiled."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from templates.family import candidate_from_dict, candidate_to_dict
 from templates.gpu import KNOWN_GPUS, GpuSpec
 from templates.sm80_b2b import space
 from templates.sm80_b2b.family import instance_of
-from templates.types import DType
+from templates.types import DType, Residence
 from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair
 
 H200, A100, T4, RTX = (KNOWN_GPUS[n] for n in ("h200", "a100", "t4", "rtx4090"))
@@ -118,3 +120,15 @@ def test_what_is_legal_obeys_every_rule(m: int, k8: int, n32: int, o32: int) -> 
             assert (i.n0, i.n1) == (pair.second.k, pair.n1) and i.n0 % i.k == 0 and 256 % i.n1 == 0
             assert i.first.warps == i.second.warps and i.first.warp[1] >= 32 and i.second.warp[1] >= 32
             assert i.residence == "smem" or i.first.warps_n == i.second.warps_n == 1
+
+
+def test_a_chosen_residence_leaves_only_its_kernels() -> None:
+    pair = gemm(4096, 64, 64, 64)
+    kept = {r: list(FAMILY.kernels(replace(pair, residence=r), A100)) for r in Residence}
+    assert sorted(map(str, kept[Residence.RF] + kept[Residence.SMEM])) == sorted(map(str, FAMILY.kernels(pair, A100)))
+    shared = kept[Residence.SMEM][0]
+    asked = replace(pair, residence=Residence.RF)
+    assert FAMILY.illegal(shared, asked, A100) == "keeps the intermediate in smem, the plan asks for rf"
+    hopper = families()["sm90_b2b"]
+    assert "in registers" in (hopper.refuses(replace(pair, residence=Residence.SMEM), H200) or "")
+    assert hopper.refuses(asked, H200) is None

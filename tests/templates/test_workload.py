@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from templates.epilogue import ACTIVATIONS, Epilogue, EpilogueOp, parse_epilogue
-from templates.types import DType, MatrixLayout
+from templates.types import DType, MatrixLayout, Residence
 from templates.workload import (
     B2bConvWorkload,
     B2bGemmWorkload,
@@ -18,6 +18,7 @@ from templates.workload import (
 )
 
 extent = st.integers(1, 4096)
+residence = st.sampled_from([None, *Residence])
 step = st.sampled_from([EpilogueOp(a, (0.5, 2.0)[:n]) for a, n in ACTIVATIONS.items()] + [EpilogueOp("bias")])
 
 
@@ -34,11 +35,11 @@ def pairs(draw: st.DrawFn) -> Pair:
     if draw(st.booleans()):
         layout = draw(st.sampled_from(list(MatrixLayout)))
         gemm = GemmWorkload(draw(extent), draw(extent), draw(extent), 1, dtype, layout_b=layout, epilogue=inner)
-        return B2bGemmWorkload(gemm, draw(extent), outer)
+        return B2bGemmWorkload(gemm, draw(extent), outer, draw(residence))
     conv = ConvWorkload(
         draw(extent), 30, 31, draw(extent), draw(extent), 3, 5, (1, 0, 2, 1), (2, 1), dtype=dtype, epilogue=inner
     )
-    return B2bConvWorkload(conv, draw(extent), outer)
+    return B2bConvWorkload(conv, draw(extent), outer, draw(residence))
 
 
 @given(pairs())
@@ -63,6 +64,7 @@ def test_keys_as_a_person_reads_them() -> None:
     gemm = B2bGemmWorkload(GemmWorkload(16384, 64, 256, epilogue=bias_relu), 16, bias_relu)
     assert gemm.key == "b2b_gemm 16384x64x256 f16.f32 row.col bias+relu then n16 bias+relu"
     conv = ConvWorkload(32, 56, 56, 64, 48, 3, 3, (1, 1, 1, 1), (2, 2), epilogue=bias_relu)
+    assert replace(gemm, residence=Residence.SMEM).key == f"{gemm.key} smem"
     pair = B2bConvWorkload(conv, 96)
     assert pair.key == "b2b_conv 32x56x56x64 k48x3x3 p1.1.1.1 s2.2 d1.1 g1 f16.f32 bias+relu then n96 identity"
     assert pair.second.key == "gemm 25088x96x48 f16.f32 row.col identity"
@@ -74,6 +76,8 @@ def test_keys_as_a_person_reads_them() -> None:
         "b2b_gemm 16x64x32 f16.f32 row.col bias+relu",
         "b2b_gemm 16x64x32 f16.f32 row.col bias+relu then n16",
         "b2b_gemm 16x64x32 f16.f32 row.col bias+relu then nx bias",
+        "b2b_gemm 16x64x32 f16.f32 row.col bias+relu then n16 bias l2",
+        "b2b_gemm 16x64x32 f16.f32 row.col bias+relu then n16 bias rf smem",
         "b2b_gemm 16x64x32 f16.f32 row.col bias+relu->f32 then n16 bias",
         "b2b_gemm 16x64x32 b2 f16.f32 row.col bias+relu then n16 bias",
         "b2b_b2b_gemm 16x64x32 f16.f32 row.col bias then n16 bias",

@@ -118,6 +118,9 @@ def test_legal_group_tells_its_kind(graph: Graph) -> None:
         ([{"nodes": [3]}], "group 1 holds 3, which is no node name"),
         ([{"nodes": ["conv1", None]}], "group 1 holds None, which is no node name"),
         (["conv1"], "group 1 has no list of nodes"),
+        ([{"nodes": ["conv1"], "pinned": "yes"}], "group 1 is pinned 'yes'"),
+        ([{"nodes": ["conv1"], "residence": "l2"}], "group 1 has the unknown residence 'l2'"),
+        ([{"nodes": ["conv1", "relu1"], "residence": "rf"}], "r0 (conv) has no intermediate to place"),
     ],
 )
 def test_illegal_files(graph: Graph, tmp_path: Path, groups: list[object], message: str) -> None:
@@ -127,7 +130,7 @@ def test_illegal_files(graph: Graph, tmp_path: Path, groups: list[object], messa
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", "\x00", '{"format": "bolt-plan", "version": 2, "groups": []}', "[" * 99999]
+    "text", ["", "[]", "{", "\x00", '{"format": "bolt-plan", "version": 3, "groups": []}', "[" * 99999]
 )
 def test_files_that_are_no_plan(graph: Graph, tmp_path: Path, text: str) -> None:
     path = tmp_path / "plan.json"
@@ -148,17 +151,21 @@ def test_bytes_that_are_no_text(graph: Graph, tmp_path: Path) -> None:
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["conv1", "relu1", "conv"]),
     lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["nodes", "kind", "x"]), inner, max_size=3)
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["nodes", "kind", "pinned", "residence"]), inner, max_size=3)
     ),
     max_leaves=12,
 )
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(groups=JSON | st.lists(JSON, max_size=4), dtype=JSON)
-def test_any_json_is_a_plan_or_a_plan_error(graph: Graph, tmp_path: Path, groups: object, dtype: object) -> None:
+@given(groups=JSON | st.lists(JSON, max_size=4), dtype=JSON, forbidden=JSON)
+def test_any_json_is_a_plan_or_a_plan_error(
+    graph: Graph, tmp_path: Path, groups: object, dtype: object, forbidden: object
+) -> None:
     path = tmp_path / "plan.json"
-    path.write_text(json.dumps({"format": "bolt-plan", "version": 1, "groups": groups, "dtype": dtype}))
+    head = {"format": "bolt-plan", "version": 2, "dtype": dtype, "forbidden": forbidden}
+    path.write_text(json.dumps({**head, "groups": groups}))
     try:
         found = load_plan(path, graph)
     except PlanError as error:
