@@ -44,6 +44,9 @@ class Builder:
         tensor.raw_data = value.tobytes()
         return name
 
+    def scalar(self, name: str, value: float) -> str:
+        return self.weight(name, np.array(value, np.float32))
+
     def spread(self, name: str, shape: Sequence[int], deviation: float) -> str:
         """A weight, uniform around 0 with the given standard deviation."""
         values = self._random.random(shape, dtype=np.float32)
@@ -62,15 +65,17 @@ class Builder:
         return name
 
     def conv(
-        self, name: str, x: str, c: int, k: int, window: int, *, stride: int = 1, bias: bool = False, gain: float = 2.0
-    ) -> str:
+        self, name: str, x: str, c: int, k: int, window: int, *, stride: int = 1, bias: bool = False, gain: float = 2.0,
+        group: int = 1,
+    ) -> str:  # fmt: skip
         """Square window, padding window // 2."""
-        inputs = [x, self.spread(f"{name}.weight", (k, c, window, window), (gain / (c * window**2)) ** 0.5)]
+        shape = (k, c // group, window, window)
+        inputs = [x, self.spread(f"{name}.weight", shape, (gain / (shape[1] * window**2)) ** 0.5)]
         if bias:
             inputs.append(self.uniform(f"{name}.bias", k, -0.1, 0.1))
         pad = window // 2
         return self.node(
-            "Conv", name, *inputs, kernel_shape=[window] * 2, strides=[stride] * 2, pads=[pad] * 4, group=1
+            "Conv", name, *inputs, kernel_shape=[window] * 2, strides=[stride] * 2, pads=[pad] * 4, group=group
         )  # fmt: skip
 
     def batch_norm(self, name: str, x: str, channels: int, scale: float = 1.0) -> str:

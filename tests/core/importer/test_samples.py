@@ -18,7 +18,7 @@ def test_is_valid_and_loads_at_any_batch(name: str) -> None:
     assert all(graph.shape(t)[0] == 2 for t in (*graph.inputs, *graph.outputs))
 
 
-@pytest.mark.parametrize("name", ["mlp", "resnet18"])
+@pytest.mark.parametrize("name", ["mlp", "resnet18", "mobilenet-v2"])
 def test_simplified_is_the_same_function(name: str) -> None:
     assert_same(build_sample(name), load_graph(name), rtol=1e-3, atol=1e-4)
 
@@ -29,6 +29,22 @@ def test_resnet50_has_one_conv_per_layer_and_no_batch_norm() -> None:
     assert (ops.count("Conv"), ops.count("Add"), ops.count("Gemm")) == (53, 16, 1)
     assert "BatchNormalization" not in ops
     assert graph.absorbed["bn1"] == "folded into conv1"
+
+
+def parameters(name: str) -> int:
+    return sum(int(np.prod(t.dims)) for t in build_sample(name).graph.initializer if t.data_type == 1)
+
+
+@pytest.mark.parametrize(("name", "published"), [("mobilenet-v2", 3.50e6), ("vit-b16", 86.6e6), ("gpt2", 124.4e6)])
+def test_has_the_published_number_of_parameters(name: str, published: float) -> None:
+    extra = {"gpt2": 512 * 512 - 512 * 768, "mobilenet-v2": 34112}.get(name, 0)  # mask, half the positions; statistics
+    assert abs(parameters(name) - extra - published) < 5e-3 * published
+
+
+@pytest.mark.parametrize(("name", "inner"), [("bert-base", 40), ("bert-base-128", 128), ("gpt2", 512)])
+def test_transformers_have_their_sequence_length(name: str, inner: int) -> None:
+    graph = load_graph(name)
+    assert [graph.shape(n.output) for n in graph if n.op == "Softmax"] == [(1, 12, inner, inner)] * 12
 
 
 def test_weights_are_the_same_every_time() -> None:
