@@ -15,6 +15,18 @@ MAX_PIXEL_STAGES, MAX_WEIGHT_STAGES, MAX_RESIDENT_STAGES, MAX_BOX = 4, 8, 32, 25
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """Blocks of output pixels over a whole problem, and what one stage of input pixels holds."""
+
+    count: int
+    height: int  # output pixels a block stores at most
+    width: int
+    pitch: int  # pixels from one loaded row to the next in shared memory
+    box_bytes: int
+    stage_bytes: int
+
+
+@dataclass(frozen=True)
 class Geometry:
     """A legal layout: blocks of the whole problem, what one stage holds, how shared memory is split."""
 
@@ -31,15 +43,13 @@ class Geometry:
     smem: int
 
 
-def lay(instance: Instance, workload: ConvWorkload, variant: int) -> Geometry | str:
-    """The geometry, or the reason why the instance does not serve the problem in this block geometry."""
-    w, pixels = workload, instance.pixels
+def lay_blocks(pixels: int, workload: ConvWorkload, variant: int) -> Blocks | str:
+    """Blocks of at most `pixels` pixels in the block geometry, or why there are none."""
+    w = workload
     halo_x, halo_y = (w.s - 1) * w.dilation[1], (w.r - 1) * w.dilation[0]
     shared = min(w.pad[1], w.pad[3], halo_x)
     row_pitch = w.q + halo_x - shared
     rows = min(pixels // row_pitch, w.p)
-    if w.r * w.s % instance.taps_per_stage:
-        return f"{w.r * w.s} filter taps do not divide into stages of {instance.taps_per_stage}"
     if variant == ROWS and rows == 0:
         return f"a row of {row_pitch} pixels is longer than a block of {pixels}"
     height, width = (rows, w.q) if variant == ROWS else (pixels // 8, 8)
@@ -48,16 +58,28 @@ def lay(instance: Instance, workload: ConvWorkload, variant: int) -> Geometry | 
         return f"a block of {height}x{width} pixels with its halo is more than a TMA box of {MAX_BOX}"
     box = (height + halo_y) * pitch * ROW_BYTES
     stage = _round_up(box + (shared * ROW_BYTES if variant == ROWS else 0), ATOM_BYTES)
+    count = w.n * -(-w.p // height) * -(-w.q // width)
+    return Blocks(count, height, width, pitch, box, stage)
+
+
+def lay(instance: Instance, workload: ConvWorkload, variant: int) -> Geometry | str:
+    """The geometry, or the reason why the instance does not serve the problem in this block geometry."""
+    w = workload
+    if w.r * w.s % instance.taps_per_stage:
+        return f"{w.r * w.s} filter taps do not divide into stages of {instance.taps_per_stage}"
+    made = lay_blocks(instance.pixels, w, variant)
+    if isinstance(made, str):
+        return made
     chunks, channel_tiles = -(-w.c // CHANNELS), -(-w.k // (CHANNELS * instance.channel_groups))
-    split = _split(instance, stage, w.r * w.s, chunks, channel_tiles)
+    split = _split(instance, made.stage_bytes, w.r * w.s, chunks, channel_tiles)
     if isinstance(split, str):
         return split
     pixel_stages, weight_stages = split
-    smem = OVERHEAD + instance.groups * _result_bytes(instance) + pixel_stages * instance.pixel_groups * stage
-    blocks = w.n * -(-w.p // height) * -(-w.q // width)
+    smem = OVERHEAD + instance.groups * _result_bytes(instance)
+    smem += pixel_stages * instance.pixel_groups * made.stage_bytes + weight_stages * _weight_stage(instance)
     return Geometry(
-        blocks, height, width, pitch, chunks, channel_tiles, box, stage, pixel_stages, weight_stages,
-        smem + weight_stages * _weight_stage(instance),
+        made.count, made.height, made.width, made.pitch, chunks, channel_tiles, made.box_bytes, made.stage_bytes,
+        pixel_stages, weight_stages, smem,
     )  # fmt: skip
 
 

@@ -23,11 +23,16 @@ struct Plan {
   int smem = 0, grid = 0;
   int pitch = 0, box_height = 0;
 
-  // `geometry` as asked for; kChoose takes the one with fewer blocks.
   bool make(bolt_args const& a) {
+    if (!lay(a) || (a.ldd && (a.ldd < a.cout || a.ldd % 8))) return false;
+    grid = least(Config::kResident ? params.blocks : params.tiles, a.sm_count * Config::kBlocksPerSm);
+    return split_shared_memory();
+  }
+
+  // Blocks and what a stage holds, in the geometry asked for; kChoose takes the one with fewer blocks.
+  bool lay(bolt_args const& a) {
     Params& p = params;
     if (a.stride_h != 1 || a.stride_w != 1 || a.groups > 1 || a.c % 8 || a.cout % 8) return false;
-    if (a.ldd && (a.ldd < a.cout || a.ldd % 8)) return false;
     if ((a.r * a.s) % Config::kTapsPerStage || a.p <= 0 || a.q <= 0 || a.sm_count <= 0) return false;
     int const halo_x = (a.s - 1) * a.dilation_w, halo_y = (a.r - 1) * a.dilation_h;
     if (a.p != a.h + a.pad_top + a.pad_bottom - halo_y || a.q != a.w + a.pad_left + a.pad_right - halo_x) return false;
@@ -64,8 +69,7 @@ struct Plan {
     p.tiles = ceil_div(p.blocks, I::kPixelGroups) * p.channel_tiles;
     p.bias = a.bias;
     p.weights_constant = a.pdl != 2;
-    grid = least(Config::kResident ? p.blocks : p.tiles, a.sm_count * Config::kBlocksPerSm);
-    return split_shared_memory();
+    return true;
   }
 
   // Descriptors; false if the driver refuses one.
@@ -91,10 +95,10 @@ struct Plan {
     return good;
   }
 
- private:
   static int least(int a, int b) { return a < b ? a : b; }
   static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
+ private:
   bool split_shared_memory() {
     Params& p = params;
     // All rings together; a pixel stage is released one chunk late, so more than one chunk needs two of them.

@@ -135,14 +135,14 @@ struct Instance {
 template <class Config>
 struct Layout {
   using I = Instance<Config>;
-  int groups_of_taps, stages_per_tile, weight_stages;  // weight stages of one ring
+  int groups_of_taps, stages_per_tile, weight_stages;  // weight stages of one ring; resident: all there are
   uint32_t weights, pixels, results;
   uint32_t pixels_full, pixels_empty, weights_full, weights_empty, source_full;
 
   __device__ __forceinline__ Layout(Params const& p, uint32_t base) {
     groups_of_taps = p.taps / Config::kTapsPerStage;
     stages_per_tile = groups_of_taps * p.chunks;
-    weight_stages = Config::kResident ? stages_per_tile : p.weight_stages;
+    weight_stages = p.weight_stages;
     weights = base;
     pixels = weights + I::kRings * weight_stages * I::kWeightStage;
     results = pixels + I::kPixelGroups * p.pixel_stages * p.pixel_stage_bytes;
@@ -310,7 +310,7 @@ struct Consumer {
     if (leader) ptx::wait_stores_read();  // shared memory must outlive the reads
   }
 
- private:
+ protected:  // bolt/sm90_direct_b2b_kernel.cuh continues the same products
   // The other groups use this tile's weights: hand the stages back unread.
   __device__ __forceinline__ void pass_weights() {
     for (int i = 0; i < at.stages_per_tile; ++i) {
