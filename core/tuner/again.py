@@ -146,12 +146,12 @@ class AgainJob:
                 self._tell(build_finished(result))
         able = []
         for candidate in candidates:
-            result = results.get(candidate.kernel)
-            if isinstance(result, BuiltKernel):
-                able.append((candidate, result))
-            elif result is not None:
+            found = results.get(candidate.kernel)
+            if isinstance(found, BuiltKernel):
+                able.append((candidate, found))
+            elif found is not None:
                 key = self.workload.key
-                self._keep(candidate, Failure(key, candidate.name, result.stage, result.reason, result.log))
+                self._keep(candidate, Failure(key, candidate.name, found.stage, found.reason, found.log))
         return able
 
     def _keep(self, candidate: Candidate | None, outcome: Outcome) -> None:

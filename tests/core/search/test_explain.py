@@ -2,8 +2,10 @@
 
 import pytest
 
-from core.search.explain import MEANINGS, explain, find_candidate, source_of
+from core.search.explain import explain, find_candidate, source_of
 from core.search.rank import rank
+from core.search.words import MEANINGS, geometries
+from templates import families
 from templates.gpu import KNOWN_GPUS
 from templates.workload import parse_workload
 
@@ -26,15 +28,40 @@ def test_ranked_candidates_are_found_by_name_and_explained(key: str, gpu: str) -
         assert "bolt_run_" in source_of(found)
 
 
-def test_no_parameter_of_a_ranked_candidate_is_without_a_meaning() -> None:
+EVERY_OP = (
+    *WORKLOADS,
+    "conv 32x224x224x4 k64x7x7 p3.3.3.3 s2.2 d1.1 g1 f16.f32 bias+relu",
+    "conv 32x56x56x64 k64x3x3 p1.1.1.1 s1.1 d1.1 g64 f16.f32 bias+relu",
+    "conv 32x56x56x64 k64x3x3 p1.1.1.1 s1.1 d1.1 g4 f16.f32 bias+relu",
+    "b2b_gemm 16384x64x256 f16.f32 row.col bias+relu then n16 bias+relu",
+    "b2b_conv 32x56x56x64 k64x3x3 p1.1.1.1 s1.1 d1.1 g1 f16.f32 bias+relu then n64 bias+relu",
+)
+
+
+@pytest.mark.parametrize("gpu", ["h200", "a100", "t4"])
+def test_no_parameter_of_any_kernel_is_without_a_meaning(gpu: str) -> None:
+    spec = KNOWN_GPUS[gpu]
     names = {
-        n
-        for key in WORKLOADS
-        for gpu in ("h200", "a100", "t4")
-        for r in rank(parse_workload(key), KNOWN_GPUS[gpu]).candidates
-        for n, _ in r.kernel.params
+        (family.name, n)
+        for key in EVERY_OP
+        for family in families().values()
+        if family.min_sm <= spec.sm <= family.max_sm and family.refuses(parse_workload(key), spec) is None
+        for kernel in family.kernels(parse_workload(key), spec)
+        for n, _ in kernel.params
     }
-    assert names <= set(MEANINGS)
+    silent = {pair for pair in names if pair[1] not in MEANINGS}
+    assert not silent, f"core/search/words.py does not say what these parameters mean: {silent}"
+
+
+def test_geometry_is_read_from_the_parameters_of_each_family() -> None:
+    spec, found = KNOWN_GPUS["h200"], {}
+    for key in EVERY_OP:
+        found |= geometries(parse_workload(key), spec)
+    gemm = found["sm90_gemm_f16f32_128x256x64_2x1_cooperative_al8x8x8_bias"]
+    assert (gemm.tile, gemm.cluster, gemm.stages, gemm.schedule) == ("128x256x64", "2x1", "", "cooperative")
+    old = found["sm80_gemm_f16f32_256x128x32_4x2_s3_i16_al8x8x8_bias"]
+    assert (old.tile, old.cluster, old.stages) == ("256x128x32", "", "3")
+    assert all(g.tile for g in found.values())
 
 
 def test_a_name_of_no_family_is_not_found() -> None:
