@@ -1,9 +1,11 @@
-"""Project files: which model is open and how, its plan, and what the window shows. JSON, so that it can be compared.
+"""Project files: which model is open and how, its plans, and what the window shows. JSON, so that it can be compared.
 
-    {"format": "bolt-project", "version": 1, "model": "nets/resnet50.onnx", "batch": 32, "dtype": "f16", "gpu": "h200",
-     "plan": {... a plan file's content, core.fusion.files ...} or null for the automatic plan, "view": {...}}
+    {"format": "bolt-project", "version": 2, "model": "nets/resnet50.onnx", "batch": 32, "dtype": "f16", "gpu": "h200",
+     "plan": {... a plan file's content, core.fusion.files ...} or null for the automatic plan,
+     "kept": {"pairs": {... a plan file's content ...}, ...}, "plan_name": "pairs", "view": {...}}
 
-A model's path is kept relative to the project file where the model lies below the same folder.
+A model's path is kept relative to the project file where the model lies below the same folder. Version 1 had no kept
+plans.
 """
 
 import json
@@ -17,7 +19,7 @@ from typing import Any
 from core.errors import BoltError
 from templates.types import DType
 
-FORMAT, VERSION = "bolt-project", 1
+FORMAT, VERSION = "bolt-project", 2
 SUFFIX = ".bolt"
 
 
@@ -29,7 +31,8 @@ class ProjectError(BoltError):
 class Project:
     """`model` is a path or a built-in name, `plan` a plan file's content (None: automatic).
 
-    `view` belongs to the window: plain JSON values.
+    `kept` are plans by the names that the user gave them, `plan_name` is the one that `plan` started from ("": the
+    automatic one). `view` belongs to the window: plain JSON values.
     """
 
     model: str
@@ -38,13 +41,16 @@ class Project:
     gpu: str
     plan: Mapping[str, Any] | None = None
     view: Mapping[str, Any] = field(default_factory=dict)
+    kept: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    plan_name: str = ""
 
 
 def save_project(project: Project, path: Path) -> None:
     """Write the file whole or not at all. Raises ProjectError."""
     data = {
         "format": FORMAT, "version": VERSION, "model": _kept(project.model, path), "batch": project.batch,
-        "dtype": str(project.dtype), "gpu": project.gpu, "plan": project.plan, "view": dict(project.view),
+        "dtype": str(project.dtype), "gpu": project.gpu, "plan": project.plan, "kept": dict(project.kept),
+        "plan_name": project.plan_name, "view": dict(project.view),
     }  # fmt: skip
     beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -80,15 +86,17 @@ def load_project(path: Path) -> Project:
 def _project(data: Mapping[str, Any], path: Path) -> Project:
     model, batch, gpu = data.get("model"), data.get("batch"), data.get("gpu")
     plan, view = data.get("plan"), data.get("view", {})
+    kept, plan_name = data.get("kept", {}), data.get("plan_name", "")
     whole = isinstance(batch, int) and not isinstance(batch, bool) and batch > 0
     sound = isinstance(model, str) and model and (batch is None or whole) and isinstance(gpu, str)
-    if not sound or not (plan is None or isinstance(plan, dict)) or not isinstance(view, dict):
+    plans = isinstance(kept, dict) and all(isinstance(p, dict) for p in kept.values()) and isinstance(plan_name, str)
+    if not sound or not plans or not (plan is None or isinstance(plan, dict)) or not isinstance(view, dict):
         raise ProjectError(f"the project {path} is damaged", "open the model anew and save the project again")
     try:
         dtype = DType(str(data.get("dtype")))
     except ValueError:
         raise ProjectError(f"the project {path} has the unknown dtype {data.get('dtype')!r}") from None
-    return Project(_found(str(model), path), batch, dtype, str(gpu), plan, view)
+    return Project(_found(str(model), path), batch, dtype, str(gpu), plan, view, kept, plan_name)
 
 
 def _kept(model: str, project: Path) -> str:

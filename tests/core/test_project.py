@@ -13,7 +13,8 @@ from core.project import Project, ProjectError, load_project, save_project
 from core.session import open_model
 from templates.types import DType
 
-GIVEN = Project("resnet50", 32, DType.F16, "h200", {"groups": []}, {"mode": "Time", "place": [0.5, 1, 2]})
+VIEW = {"mode": "Time", "place": [0.5, 1, 2]}
+GIVEN = Project("resnet50", 32, DType.F16, "h200", {"groups": []}, VIEW, {"pairs": {"groups": [1]}}, "pairs")
 
 
 def test_a_project_is_read_back(tmp_path: Path) -> None:
@@ -33,9 +34,9 @@ def test_a_model_beside_the_project_moves_with_it(tmp_path: Path) -> None:
 
 def test_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "new.bolt"
-    text = json.dumps({"format": "bolt-project", "version": 2, "model": "mlp"})
+    text = json.dumps({"format": "bolt-project", "version": 3, "model": "mlp"})
     path.write_text(text)
-    with pytest.raises(ProjectError, match="version 2, this program reads up to 1; update"):
+    with pytest.raises(ProjectError, match="version 3, this program reads up to 2; update"):
         load_project(path)
     assert path.read_text() == text
 
@@ -43,7 +44,7 @@ def test_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [{"model": 3}, {"model": ""}, {"batch": "x"}, {"batch": 0}, {"batch": True}, {"dtype": "f8"}, {"gpu": None},
-     {"plan": []}, {"view": 7}, {"format": "other"}, {"version": "1"}],
+     {"plan": []}, {"kept": []}, {"kept": {"a": 1}}, {"plan_name": None}, {"view": 7}, {"format": "other"}, {"version": "1"}],
 )  # fmt: skip
 def test_damaged_files_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
     save_project(GIVEN, tmp_path / "a.bolt")
@@ -51,6 +52,14 @@ def test_damaged_files_are_refused(tmp_path: Path, change: dict[str, object]) ->
     (tmp_path / "a.bolt").write_text(json.dumps(data))
     with pytest.raises(ProjectError):
         load_project(tmp_path / "a.bolt")
+
+
+def test_a_project_without_kept_plans_is_still_read(tmp_path: Path) -> None:
+    save_project(GIVEN, tmp_path / "a.bolt")
+    data = json.loads((tmp_path / "a.bolt").read_text()) | {"version": 1}
+    old = {k: v for k, v in data.items() if k not in ("kept", "plan_name")}
+    (tmp_path / "a.bolt").write_text(json.dumps(old))
+    assert load_project(tmp_path / "a.bolt") == Project("resnet50", 32, DType.F16, "h200", {"groups": []}, VIEW)
 
 
 @given(st.binary(max_size=60))
