@@ -44,7 +44,8 @@ def test_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [{"model": 3}, {"model": ""}, {"batch": "x"}, {"batch": 0}, {"batch": True}, {"dtype": "f8"}, {"gpu": None},
-     {"plan": []}, {"kept": []}, {"kept": {"a": 1}}, {"plan_name": None}, {"view": 7}, {"format": "other"}, {"version": "1"}],
+     {"plan": []}, {"kept": []}, {"kept": {"a": 1}}, {"plan_name": None}, {"view": 7}, {"format": "other"},
+     {"version": "1"}],
 )  # fmt: skip
 def test_damaged_files_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
     save_project(GIVEN, tmp_path / "a.bolt")
