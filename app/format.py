@@ -3,6 +3,7 @@
 from html import escape
 
 from core.measure.measurement import Measurement
+from templates.attention import AttentionWorkload
 from templates.workload import ConvWorkload, GemmWorkload, Pair, Workload
 
 
@@ -64,10 +65,20 @@ def workload_line(workload: Workload) -> str:
     """One short line: "conv 3x3 64 -> 128, 56x56, stride 2, batch 32"; a pair's ends with ", then -> 256"."""
     if isinstance(workload, Pair):
         return f"{workload_line(workload.first)}, then -> {workload.n1}"
+    if isinstance(workload, AttentionWorkload):
+        return attention_line(workload)
     if isinstance(workload, GemmWorkload):
         batch = f", batch {workload.batch}" if workload.batch > 1 else ""
         return f"{workload.m} x {workload.n} x {workload.k}{batch}"
     return conv_line(workload)
+
+
+def attention_line(w: AttentionWorkload) -> str:
+    lengths = f"{w.q_len}" if w.q_len == w.kv_len else f"{w.q_len} over {w.kv_len}"
+    widths = f"{w.head_dim}" if w.head_dim == w.value_dim else f"{w.head_dim} and {w.value_dim}"
+    shared = "" if w.heads == w.kv_heads else f" ({w.kv_heads} of keys)"
+    parts = [f"{w.heads} heads{shared} of {widths}", f"length {lengths}"]
+    return ", ".join([*parts, *(["causal"] if w.causal else []), f"batch {w.batch}"])
 
 
 def conv_line(w: ConvWorkload) -> str:

@@ -7,6 +7,7 @@ measured with.
 import ctypes
 from dataclasses import dataclass
 
+from templates.attention import AttentionWorkload, span
 from templates.family import Launch
 from templates.types import MatrixLayout
 from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair, Single, Workload
@@ -19,6 +20,8 @@ _CONV_SHAPE = (
     "stride_h", "stride_w", "dilation_h", "dilation_w", "groups",
 )  # fmt: skip
 _PAIR_POINTERS = ("b1", "bias1", "source1")
+_ATTENTION_SHAPE = ("heads", "kv_heads", "q_length", "kv_length", "head_dim", "value_dim")
+_ATTENTION_STRIDES = tuple(f"{t}_{s}" for t in ("q", "k", "v", "out", "mask") for s in ("batch", "head", "row"))
 _LAUNCH = ("raster", "swizzle", "splits", "pdl", "variant")
 
 
@@ -35,6 +38,8 @@ class BoltArgs(ctypes.Structure):
         ("reserved", ctypes.c_int32 * 6),
         *((name, ctypes.c_void_p) for name in _PAIR_POINTERS),
         ("ldb1", ctypes.c_int64), ("ldsource1", ctypes.c_int64), ("n1", ctypes.c_int32),
+        *((name, ctypes.c_int32) for name in _ATTENTION_SHAPE), ("scale", ctypes.c_float),
+        *((name, ctypes.c_int64) for name in _ATTENTION_STRIDES),
     ]  # fmt: skip
 
 
@@ -47,7 +52,10 @@ ERROR_NAMES = {
 
 @dataclass(frozen=True)
 class OperandBytes:
-    """Bytes of each operand of one run; 0 for an operand the workload lacks. The last three are a pair's second."""
+    """Bytes of each operand of one run; 0 for an operand the workload lacks. The last three are a pair's second.
+
+    Attention: a queries, b keys, b1 values, source the mask, each from its first to its last element.
+    """
 
     a: int
     b: int
@@ -72,10 +80,13 @@ def args_of(workload: Workload, launch: Launch, sm_count: int) -> BoltArgs:
     Conv: NHWC, KRSC, NPQK, dense; GEMM fields are 0 except batch 1. `c` is the physical channel count.
     Pairs: the first operator's fields, then the second's b1 (n1, n), source1 and d (rows, n1), dense; ldd is n1 and
     there is no stride_d.
+    Attention: `batch` and the fields of its own, strides as the workload gives them.
     """
     args = BoltArgs()
     first = workload.first if isinstance(workload, Pair) else workload
-    if isinstance(first, GemmWorkload):
+    if isinstance(first, AttentionWorkload):
+        _fill_attention(args, first)
+    elif isinstance(first, GemmWorkload):
         _fill_gemm(args, first)
     else:
         _fill_conv(args, first)
@@ -113,9 +124,23 @@ def _fill_second(args: BoltArgs, pair: Pair) -> None:
         args.ldsource1 = pair.n1
 
 
+def _fill_attention(args: BoltArgs, work: AttentionWorkload) -> None:
+    args.batch, args.heads, args.kv_heads = work.batch, work.heads, work.kv_heads
+    args.q_length, args.kv_length = work.q_len, work.kv_len
+    args.head_dim, args.value_dim, args.scale = work.head_dim, work.value_dim, work.scale
+    strides = (*work.q, *work.k, *work.v, *work.out, *work.mask_strides)
+    for name, stride in zip(_ATTENTION_STRIDES, strides, strict=True):
+        setattr(args, name, stride)
+
+
 def output_shape(workload: Workload) -> tuple[int, int]:
-    """(rows, columns) of the output as a dense matrix: batch*M x N, or N*P*Q x K; of a pair the second operator's."""
+    """(rows, columns) of the output as a dense matrix: batch*M x N, or N*P*Q x K; of a pair the second operator's.
+
+    Of attention a row is one head of one query, in the order in which they lie in memory.
+    """
     match workload:
+        case AttentionWorkload():
+            return workload.batch * workload.heads * workload.q_len, workload.value_dim
         case GemmWorkload():
             return workload.batch * workload.m, workload.n
         case ConvWorkload():
@@ -125,8 +150,10 @@ def output_shape(workload: Workload) -> tuple[int, int]:
 
 
 def reduction_length(workload: Workload) -> int:
-    """Products summed into one output element; of a pair those of its second operator."""
+    """Products summed into one output element; of a pair those of its second operator, of attention P V's."""
     match workload:
+        case AttentionWorkload():
+            return workload.kv_len
         case GemmWorkload():
             return workload.k
         case ConvWorkload():
@@ -140,7 +167,17 @@ def operand_bytes(workload: Workload) -> OperandBytes:
     if isinstance(workload, Pair):
         first, second = (operand_bytes(part) for part in workload.parts)
         return OperandBytes(first.a, first.b, first.bias, first.source, second.d, second.b, second.bias, second.source)
-    return _single_bytes(workload)
+    return _attention_bytes(workload) if isinstance(workload, AttentionWorkload) else _single_bytes(workload)
+
+
+def _attention_bytes(work: AttentionWorkload) -> OperandBytes:
+    size, keys = work.dtype.itemsize, (work.batch, work.kv_heads, work.kv_len)
+    queries = (work.batch, work.heads, work.q_len)
+    mask = span(work.mask_strides, queries, work.kv_len) * work.mask_itemsize
+    return OperandBytes(
+        a=span(work.q, queries, work.head_dim) * size, b=span(work.k, keys, work.head_dim) * size, bias=0,
+        source=mask, d=work.out_elements * size, b1=span(work.v, keys, work.value_dim) * size,
+    )  # fmt: skip
 
 
 def _single_bytes(workload: Single) -> OperandBytes:

@@ -6,7 +6,7 @@
 
 namespace {
 
-enum { F16 = 0, BF16 = 1, F32 = 2, TF32 = 3 };
+enum { F16 = 0, BF16 = 1, F32 = 2, TF32 = 3, BOOL = 4 };
 
 __device__ __forceinline__ float as_float(__half x) { return __half2float(x); }
 __device__ __forceinline__ float as_float(__nv_bfloat16 x) { return __bfloat162float(x); }
@@ -35,6 +35,12 @@ __device__ __forceinline__ float uniform(uint64_t seed, int64_t index) {
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
   z ^= z >> 31;
   return static_cast<float>(z >> 40) * (2.f / 16777215.f) - 1.f;
+}
+
+__global__ void fill_bools(unsigned char* p, int64_t n, uint64_t seed) {
+  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < n; i += int64_t(gridDim.x) * blockDim.x) {
+    p[i] = uniform(seed, i) < 0.75f;
+  }
 }
 
 template <class T>
@@ -263,7 +269,9 @@ int run_product(Shape const& s, bolt_ref_ops const& ops, void const* a, void con
 
 extern "C" int bolt_ref_fill(void* p, int dtype, int64_t n, uint64_t seed, float scale, cudaStream_t stream) {
   int const blocks = blocks_for(n);
-  if (dtype == F16) {
+  if (dtype == BOOL) {
+    fill_bools<<<blocks, 256, 0, stream>>>(static_cast<unsigned char*>(p), n, seed);
+  } else if (dtype == F16) {
     fill<<<blocks, 256, 0, stream>>>(static_cast<__half*>(p), n, seed, scale, false);
   } else if (dtype == BF16) {
     fill<<<blocks, 256, 0, stream>>>(static_cast<__nv_bfloat16*>(p), n, seed, scale, false);

@@ -1,5 +1,5 @@
 // The measuring library: inputs, the independent reference and the comparison. Plain C; every call enqueues on the
-// stream and gives 0 or a cudaError_t. Type codes: 0 f16, 1 bf16, 2 f32, 3 tf32 (float32 whose low 13 bits are zero).
+// stream and gives 0 or a cudaError_t. Type codes: 0 f16, 1 bf16, 2 f32, 3 tf32 (float32 whose low 13 bits are zero), 4 bool (a byte).
 #pragma once
 #include <cuda_runtime_api.h>
 #include <stdint.h>
@@ -15,6 +15,16 @@ struct bolt_ref_problem {
   int32_t stride_h, stride_w, dilation_h, dilation_w, groups;
 };
 
+// softmax(scale Q K^T + mask) V. Unlike above, where operands lie is part of the problem: strides in elements of batch,
+// head and row. mask_kind: 0 none, 1 added (of the operands' type), 2 bytes that keep a score, 3 bytes that drop it.
+struct bolt_ref_attention {
+  int32_t dtype, mask_kind, causal;
+  int32_t batch, heads, kv_heads, q_length, kv_length, head_dim, value_dim;
+  float scale;
+  int32_t pad;
+  int64_t q[3], k[3], v[3], out[3], mask[3];
+};
+
 struct bolt_ref_result {
   double difference2, reference2;  // sums of squares
   uint32_t max_abs_bits;           // the float's bits
@@ -26,11 +36,14 @@ struct bolt_ref_result {
 #define BOLT_REF_API __attribute__((visibility("default")))
 
 extern "C" {
-// n elements, uniform in [-scale, scale], a pure function of (seed, index).
+// n elements, uniform in [-scale, scale], a pure function of (seed, index); of bools, one in eight is 0.
 BOLT_REF_API int bolt_ref_fill(void* p, int dtype, int64_t n, uint64_t seed, float scale, cudaStream_t stream);
 // out: float32, not rounded to the output type.
 BOLT_REF_API int bolt_ref_run(bolt_ref_problem const* problem, bolt_ref_ops const* ops, void const* a, void const* b,
                               void const* bias, void const* source, float* out, cudaStream_t stream);
+// out: float32, not rounded, at the places of the problem's `out`. Rows that see no key are 0.
+BOLT_REF_API int bolt_ref_attend(bolt_ref_attention const* problem, void const* q, void const* k, void const* v,
+                                 void const* mask, float* out, cudaStream_t stream);
 // out[i] = in[i] rounded to the type: what a kernel that stores its result would have left in memory.
 BOLT_REF_API int bolt_ref_round(float const* in, void* out, int dtype, int64_t n, cudaStream_t stream);
 BOLT_REF_API int bolt_ref_compare(void const* d, int dtype, float const* reference, int64_t n,

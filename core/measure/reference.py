@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import DeviceError
 from core.measure.runtime import GpuError, Runtime
 from core.paths import cache_dir
+from templates.attention import AttentionWorkload, MaskKind
 from templates.epilogue import Epilogue, EpilogueOp
 from templates.types import DType, MatrixLayout
 from templates.workload import GemmWorkload, Pair, Single, Workload
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from core.build.toolchain import Toolchain
 
 _HERE = Path(__file__).resolve().parent
-SOURCES = tuple(_HERE / name for name in ("reference.cu", "reference.h", "epilogue_ops.h"))
+SOURCES = tuple(_HERE / n for n in ("reference.cu", "reference_attention.cu", "reference.h", "epilogue_ops.h"))
 
 MAX_OPS = 24
 # Keep in step with the enum in epilogue_ops.h.
@@ -35,6 +36,8 @@ OP_CODES = {
 }  # fmt: skip
 _UNIT = {DType.F16: 2.0**-11, DType.BF16: 2.0**-8}  # unit roundoff
 DTYPE_CODES = {DType.F16: 0, DType.BF16: 1, DType.F32: 2, DType.TF32: 3}
+_FILL_CODES = DTYPE_CODES | {DType.BOOL: 4}
+MASK_CODES = {MaskKind.NONE: 0, MaskKind.ADD: 1, MaskKind.KEEP: 2, MaskKind.DROP: 3}
 
 
 class RefOp(ctypes.Structure):
@@ -57,6 +60,19 @@ class RefProblem(ctypes.Structure):
             "cn", "h", "w", "c", "cout", "r", "s", "pad_top", "pad_left", "pad_bottom", "pad_right",
             "stride_h", "stride_w", "dilation_h", "dilation_w", "groups",
         )
+    ]  # fmt: skip
+
+
+class RefAttention(ctypes.Structure):
+    """`bolt_ref_attention`."""
+
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in (
+            "dtype", "mask_kind", "causal", "batch", "heads", "kv_heads", "q_length", "kv_length", "head_dim",
+            "value_dim",
+        )),
+        ("scale", ctypes.c_float), ("pad", ctypes.c_int32),
+        *((name, ctypes.c_int64 * 3) for name in ("q", "k", "v", "out", "mask")),
     ]  # fmt: skip
 
 
@@ -110,8 +126,26 @@ def problem_of(workload: Single) -> RefProblem:
     return problem
 
 
+def attention_of(work: AttentionWorkload) -> RefAttention:
+    """Raises ValueError for element types the reference does not compute in."""
+    if work.dtype not in (DType.F16, DType.BF16):
+        raise ValueError(f"there is no reference for attention in {work.dtype}")
+    problem = RefAttention(
+        DTYPE_CODES[work.dtype], MASK_CODES[work.mask], work.causal, work.batch, work.heads, work.kv_heads, work.q_len,
+        work.kv_len, work.head_dim, work.value_dim, work.scale,
+    )  # fmt: skip
+    for name, strides in (
+        ("q", work.q), ("k", work.k), ("v", work.v), ("out", work.out), ("mask", work.mask_strides)
+    ):  # fmt: skip
+        getattr(problem, name)[:] = strides
+    return problem
+
+
 def refuse_unknown(workload: Workload) -> None:
     """Raises ValueError for a type or an epilogue that the reference does not compute."""
+    if isinstance(workload, AttentionWorkload):
+        attention_of(workload)
+        return
     for part in workload.parts if isinstance(workload, Pair) else (workload,):
         problem_of(part), ops_of(part.epilogue.ops)
 
@@ -128,6 +162,7 @@ def tolerance(workload: Workload, reduction: int) -> float:
     it unrounded, or rounds it twice (a step the vendor runs on its own), is right as well: independent errors of at
     most u, about u/2 in the L2 sense, on the second product's operand, which its sum of zero-mean terms hands on at the
     same relative size. That is one more u. A 16-bit accumulator of the first product does the same to the operand.
+    Attention rounds the softmax's numerators, which the reference does not: again one more u, on P V's left operand.
     """
     limit = max(4 * _UNIT.get(workload.epilogue.output, 0.0), 1e-3)
     accumulator = _UNIT.get(workload.accumulator, 0.0)
@@ -135,6 +170,8 @@ def tolerance(workload: Workload, reduction: int) -> float:
     if isinstance(workload, Pair):
         depth = workload.first.k if isinstance(workload.first, GemmWorkload) else workload.first.implicit_gemm[2]
         limit += _UNIT.get(workload.dtype, 0.0) + 2 * accumulator * math.sqrt(depth)
+    if isinstance(workload, AttentionWorkload):
+        limit += _UNIT.get(workload.dtype, 0.0)
     return limit
 
 
@@ -157,7 +194,7 @@ class Reference:
     def fill(self, pointer: int, dtype: DType, count: int, seed: int, scale: float, stream: int) -> None:
         """`count` elements uniform in [-scale, scale], a function of the seed and the index alone."""
         self._call(
-            "bolt_ref_fill", ctypes.c_void_p(pointer), DTYPE_CODES[dtype], ctypes.c_int64(count),
+            "bolt_ref_fill", ctypes.c_void_p(pointer), _FILL_CODES[dtype], ctypes.c_int64(count),
             ctypes.c_uint64(seed), ctypes.c_float(scale), ctypes.c_void_p(stream),
         )  # fmt: skip
 
@@ -170,6 +207,12 @@ class Reference:
         pointers = (ctypes.c_void_p(p or None) for p in (a, b, bias, source, out))
         problem = problem_of(workload)
         self._call("bolt_ref_run", ctypes.byref(problem), ctypes.byref(ops), *pointers, ctypes.c_void_p(stream))
+
+    def attend(self, work: AttentionWorkload, q: int, k: int, v: int, mask: int, out: int, stream: int) -> None:
+        """The workload's result in float32, at the places of its output, accumulated in float32."""
+        problem = attention_of(work)
+        pointers = (ctypes.c_void_p(p or None) for p in (q, k, v, mask, out))
+        self._call("bolt_ref_attend", ctypes.byref(problem), *pointers, ctypes.c_void_p(stream))
 
     def round(self, values: int, out: int, dtype: DType, count: int, stream: int) -> None:
         """float32 `values` as a kernel would have stored them in `dtype`."""
@@ -238,5 +281,5 @@ def build(arch: str, toolchain: Toolchain | None = None) -> Path:
     toolchain = toolchain or find_toolchain()
     path = library_path(arch, toolchain)
     if not path.is_file():
-        compile_library([SOURCES[0]], path, arch, toolchain)
+        compile_library([s for s in SOURCES if s.suffix == ".cu"], path, arch, toolchain)
     return path

@@ -9,6 +9,8 @@ from core.errors import DeviceError
 from core.measure.args import OperandBytes, operand_bytes, output_shape, reduction_length
 from core.measure.reference import Comparison, Reference, refuse_unknown, tolerance
 from core.measure.runtime import Runtime
+from templates.attention import AttentionWorkload, MaskKind
+from templates.types import DType
 from templates.workload import Pair, Single, Workload
 
 GUARD = 4096  # bytes before and after each output and after the workspace
@@ -18,6 +20,7 @@ MAX_SLOTS = 512
 CHECKED_SLOTS = 2  # the first ones: every chain of launches passes over them
 _ALIGN = 256
 _SEED = 0x0B017
+_QUERIES = 4.0  # largest element of Q
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,9 @@ class Tensors:
     """Slots filled with seeded random data, guarded outputs, and float32 references of the slots that are checked.
 
     A and source are uniform in [-1, 1]; B is uniform in [-1, 1] / sqrt(K) and the bias in [-1, 1], so that outputs
-    stay O(1); so too for each operator of a pair. Raises DeviceError (GpuError) when the memory is not there,
-    ValueError for a type or an epilogue that has no reference.
+    stay O(1); so too for each operator of a pair. Attention: Q is uniform in [-4, 4], which spreads the scores enough
+    for the softmax to matter, the other operands in [-1, 1]; of a boolean mask one in eight is 0. Raises DeviceError
+    (GpuError) when the memory is not there, ValueError for a type or an epilogue that has no reference.
     """
 
     def __init__(self, workload: Workload, runtime: Runtime, reference: Reference, l2_bytes: int, stream: int) -> None:
@@ -123,6 +127,8 @@ class Tensors:
                 first, second = slot.parts
                 self._fill_operands(pair.first, replace(first, d=0), seed)
                 self._fill_operands(pair.second, replace(second, a=0), seed + 8)
+            elif isinstance(self.workload, AttentionWorkload):
+                self._fill_attention(self.workload, slot, seed)
             else:
                 assert not isinstance(self.workload, Pair)
                 self._fill_operands(self.workload, slot, seed)
@@ -143,9 +149,22 @@ class Tensors:
             if pointer:
                 self._reference.fill(pointer, dtype, count, seed + k, scale, self._stream)
 
+    def _fill_attention(self, work: AttentionWorkload, slot: Slot, seed: int) -> None:
+        n, size = self._nbytes, work.dtype.itemsize
+        mask = work.dtype if work.mask is MaskKind.ADD else DType.BOOL
+        for k, (pointer, dtype, count, scale) in enumerate([
+            (slot.a, work.dtype, n.a // size, _QUERIES), (slot.b, work.dtype, n.b // size, 1.0),
+            (slot.b1, work.dtype, n.b1 // size, 1.0), (slot.source, mask, n.source // mask.itemsize, 1.0),
+        ]):  # fmt: skip
+            if pointer:
+                self._reference.fill(pointer, dtype, count, seed + k, scale, self._stream)
+
     def _compute(self, index: int) -> None:
         """The reference of a slot; a pair's intermediate goes through memory, rounded to the operands' type."""
         work, slot, out = self.workload, self.slots[index], self._references[index]
+        if isinstance(work, AttentionWorkload):
+            self._reference.attend(work, slot.a, slot.b, slot.b1, slot.source, out, self._stream)
+            return
         if not isinstance(work, Pair):
             self._reference.run(work, slot.a, slot.b, slot.bias, slot.source, out, self._stream)
             return

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from templates.attention import AttentionWorkload
 from templates.epilogue import EpilogueOp
 from templates.workload import ConvWorkload, GemmWorkload, Pair, Workload
 
@@ -84,6 +85,8 @@ def peers(context: VendorContext) -> Peers:
 
     if isinstance(context.workload, Pair):
         return _pair_peers(context, context.workload)
+    if isinstance(context.workload, AttentionWorkload):
+        return Peers(notes=["attention has no vendor kernel to compare with here"])
     found = Peers()
     libraries = {
         GemmWorkload: ("cuBLASLt", cublaslt.peers),

@@ -26,6 +26,7 @@ enum {
 
 typedef struct bolt_args {
   // Operands. GEMM: a (m,k), b (k,n), source and d (m,n). Conv: a activation NHWC, b weight KRSC, d output NPQK.
+  // Attention: a queries, b keys, b1 values, source the mask, d the result.
   void const *a, *b, *bias, *source;
   void* d;
   void* workspace;
@@ -50,6 +51,13 @@ typedef struct bolt_args {
   void const *b1, *bias1, *source1;
   int64_t ldb1, ldsource1;
   int32_t n1;
+  // Attention, 0 otherwise: d = softmax(scale a b^T + source) b1 for each of `batch` x heads; heads / kv_heads
+  // neighbouring heads share keys and values. Strides in elements of the operand (of the mask: of its own type), from
+  // one batch entry, head and row to the next; 0 where the mask repeats. Elements of a row are neighbours.
+  int32_t heads, kv_heads, q_length, kv_length, head_dim, value_dim;
+  float scale;
+  int64_t q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, out_batch, out_head, out_row;
+  int64_t mask_batch, mask_head, mask_row;
 } bolt_args;
 
 #ifdef __cplusplus

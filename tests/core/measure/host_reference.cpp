@@ -1,6 +1,7 @@
 // The measuring library's interface (core/measure/reference.h) on the host, for f16 operands and f16 or f32 outputs.
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "reference.h"
 
@@ -20,6 +21,10 @@ int bolt_ref_fill(void* p, int dtype, int64_t n, uint64_t seed, float scale, cud
   uint64_t state = seed * 2654435761u + 12345;
   for (int64_t i = 0; i < n; ++i) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
+    if (dtype == 4) {
+      static_cast<unsigned char*>(p)[i] = (state >> 61) != 0;
+      continue;
+    }
     store(p, dtype, i, (float(state >> 40) / 8388608.f - 1.f) * scale);
   }
   return 0;
@@ -45,6 +50,33 @@ int bolt_ref_run(bolt_ref_problem const* problem, bolt_ref_ops const* ops, void 
         int64_t const at = (z * p.m + i) * p.n + j;
         out[at] = bolt_ref::all(*ops, sum_gemm(p, a, b, z, i, j), bias ? load(bias, p.dtype, j) : 0,
                                 source ? load(source, p.out_dtype, at) : 0);
+      }
+  return 0;
+}
+
+int bolt_ref_attend(bolt_ref_attention const* problem, void const* q, void const* k, void const* v, void const* mask,
+                    float* out, cudaStream_t) {
+  bolt_ref_attention const& p = *problem;
+  auto const at = [](int64_t const (&s)[3], int64_t b, int64_t h, int64_t i) { return b * s[0] + h * s[1] + i * s[2]; };
+  for (int64_t b = 0; b < p.batch; ++b)
+    for (int64_t h = 0; h < p.heads; ++h)
+      for (int64_t i = 0; i < p.q_length; ++i) {
+        int64_t const shared = h / (p.heads / p.kv_heads);
+        double total = 0;
+        std::vector<double> sums(p.value_dim, 0.0);
+        for (int64_t j = 0; j < p.kv_length && !(p.causal && j > i); ++j) {
+          double score = 0;
+          for (int64_t d = 0; d < p.head_dim; ++d) {
+            score += load(q, 0, at(p.q, b, h, i) + d) * load(k, 0, at(p.k, b, shared, j) + d);
+          }
+          score *= p.scale;
+          int64_t const place = at(p.mask, b, h, i) + j;
+          if (p.mask_kind == 1) score += load(mask, 0, place);
+          if (p.mask_kind > 1 && bool(static_cast<unsigned char const*>(mask)[place]) == (p.mask_kind == 3)) continue;
+          total += std::exp(score);
+          for (int64_t d = 0; d < p.value_dim; ++d) sums[d] += std::exp(score) * load(v, 0, at(p.v, b, shared, j) + d);
+        }
+        for (int64_t d = 0; d < p.value_dim; ++d) out[at(p.out, b, h, i) + d] = total == 0 ? 0.f : float(sums[d] / total);
       }
   return 0;
 }

@@ -10,6 +10,7 @@ from core.build.toolchain import find_toolchain
 from core.measure import reference
 from core.measure.args import BoltArgs, args_of, operand_bytes, output_shape, reduction_length
 from core.paths import INCLUDE, ROOT
+from templates.attention import AttentionWorkload, MaskKind, heads_inside
 from templates.epilogue import parse_epilogue
 from templates.family import Launch
 from templates.types import DType, MatrixLayout
@@ -20,6 +21,7 @@ STRUCTURES = {
     "bolt_ref_problem": reference.RefProblem,
     "bolt_ref_ops": reference.RefOps,
     "bolt_ref_op": reference.RefOp,
+    "bolt_ref_attention": reference.RefAttention,
     "bolt_ref_result": reference.RefResult,
 }
 
@@ -121,3 +123,25 @@ def test_a_pair_has_the_first_operators_fields_and_the_second_ones() -> None:
     args = args_of(gemm, Launch(), 1)
     assert (args.m, args.n, args.k, args.lda, args.ldb, args.n1, args.ldb1) == (100, 64, 32, 32, 32, 8, 64)
     assert (args.ldd, args.stride_d, args.ldsource1) == (8, 0, 0)
+
+
+def test_attention_reads_views_of_one_projection() -> None:
+    """Queries, keys and values interleaved in one tensor of (batch, row, 3, head, element)."""
+    packed = (40 * 3 * 256, 64, 3 * 256)
+    work = AttentionWorkload(
+        2, 4, 2, 40, 30, 64, 48, 0.125, packed, packed, packed, heads_inside(4, 40, 48), causal=True,
+        mask=MaskKind.KEEP, mask_strides=(0, 0, 30),
+    )  # fmt: skip
+    args = args_of(work, Launch(pdl=True), 132)
+    assert (args.batch, args.heads, args.kv_heads, args.q_length, args.kv_length) == (2, 4, 2, 40, 30)
+    assert (args.head_dim, args.value_dim, args.scale, args.pdl) == (64, 48, 0.125, 1)
+    assert (args.q_batch, args.q_head, args.q_row) == (args.v_batch, args.v_head, args.v_row) == packed
+    assert (args.out_batch, args.out_head, args.out_row) == (7680, 48, 192)
+    assert (args.mask_batch, args.mask_head, args.mask_row) == (0, 0, 30)
+    found = operand_bytes(work)
+    assert found.a == 2 * (packed[0] + 3 * 64 + 39 * packed[2] + 64)
+    assert found.b1 == 2 * (packed[0] + 64 + 29 * packed[2] + 48)
+    assert found.source == 39 * 30 + 30 and found.bias == 0
+    assert output_shape(work) == (2 * 4 * 40, 48) and found.d == 2 * 4 * 40 * 48 * 2
+    problem = reference.attention_of(work)
+    assert list(problem.out) == [7680, 48, 192] and (problem.mask_kind, problem.causal) == (2, 1)

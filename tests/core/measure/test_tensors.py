@@ -12,6 +12,7 @@ from core.errors import DeviceError
 from core.measure.args import OperandBytes
 from core.measure.reference import Reference
 from core.measure.tensors import GUARD, GUARD_BYTE, MAX_SLOTS, Tensors, WrongResult, slot_count
+from templates.attention import AttentionWorkload, MaskKind, heads_inside, heads_outside
 from templates.epilogue import parse_epilogue
 from templates.types import DType
 from templates.workload import B2bGemmWorkload, GemmWorkload
@@ -153,3 +154,41 @@ def test_a_pair_is_compared_with_two_products_whose_intermediate_is_rounded(host
     assert slot.parts[0].d == slot.parts[1].a == tensors.slots[0].intermediate != 0
     tensors.free()
     assert runtime.allocations == 1  # the reference's own
+
+
+@pytest.mark.parametrize("mask", MaskKind)
+def test_attention_is_compared_with_its_definition(mask: MaskKind, host_reference: Path) -> None:
+    work = AttentionWorkload(
+        2, 4, 2, 5, 7, 8, 6, 0.25, heads_inside(4, 5, 8), heads_outside(2, 7, 8), heads_inside(2, 7, 6),
+        heads_inside(4, 5, 6), causal=mask is MaskKind.NONE, mask=mask,
+        mask_strides=(0, 0, 0) if mask is MaskKind.NONE else (35, 0, 7),
+    )  # fmt: skip
+    runtime = HostRuntime()
+    tensors = Tensors(work, runtime, Reference(host_reference, runtime), 1 << 10, 1)
+    slot = tensors.slots[0]
+
+    def read(pointer: int, count: int, dtype: type = np.float16) -> np.ndarray:
+        out = np.empty(count, dtype)
+        runtime.to_host(out, pointer)
+        return out.astype(np.float64)
+
+    q = read(slot.a, 2 * 5 * 4 * 8).reshape(2, 5, 4, 8).transpose(0, 2, 1, 3)
+    k = np.repeat(read(slot.b, 2 * 2 * 7 * 8).reshape(2, 2, 7, 8), 2, axis=1)
+    v = np.repeat(read(slot.b1, 2 * 7 * 2 * 6).reshape(2, 7, 2, 6).transpose(0, 2, 1, 3), 2, axis=1)
+    assert np.abs(q).max() > 3 and np.abs(k).max() <= 1
+    scores = 0.25 * q @ k.swapaxes(-1, -2)
+    if mask is MaskKind.ADD:
+        scores = scores + read(slot.source, 70).reshape(2, 1, 5, 7)
+    elif mask is MaskKind.NONE:
+        scores = np.where(np.tril(np.ones((5, 7), bool)), scores, -np.inf)
+    else:
+        kept = (read(slot.source, 70, np.uint8) != 0).reshape(2, 1, 5, 7) == (mask is MaskKind.KEEP)
+        assert set(kept.reshape(-1)) == {True, False}
+        scores = np.where(kept, scores, -np.inf)
+    with np.errstate(invalid="ignore"):  # rows that see nothing
+        weights = np.exp(scores - np.max(scores, axis=-1, keepdims=True).clip(-1e300))
+        exact = np.nan_to_num(weights / weights.sum(axis=-1, keepdims=True)) @ v
+    found = read(tensors._references[0], exact.size, np.float32).reshape(2, 5, 4, 6).transpose(0, 2, 1, 3)
+    np.testing.assert_allclose(found, exact, atol=1e-5)
+    tensors.free()
+    assert runtime.allocations == 1  # the comparison's result
