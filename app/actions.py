@@ -96,7 +96,7 @@ class Actions:
         self.by_name: dict[str, QAction] = {}
         for name, spec in SPECS.items():
             action = QAction(spec.text, window)
-            action.setToolTip(f"{spec.tip or spec.text.replace('…', '')}{f' ({spec.keys})' if spec.keys else ''}")
+            action.setToolTip(_tip(spec))
             action.setCheckable(spec.checkable)
             if spec.keys:
                 action.setShortcut(QKeySequence(spec.keys))
@@ -109,6 +109,13 @@ class Actions:
 
     def __getitem__(self, name: str) -> QAction:
         return self.by_name[name]
+
+    def allow(self, name: str, unless: str = "") -> None:
+        """Enable an action; or grey it, with the reason as its tip."""
+        action = self.by_name[name]
+        action.setEnabled(not unless)
+        action.setToolTip(unless or _tip(SPECS[name]))
+        action.setStatusTip(unless)
 
     def set_theme(self, theme: Theme) -> None:
         tokens = {"tune": "accent_text", "cancel": "bad"}
@@ -221,3 +228,7 @@ class Actions:
         for name in names:
             self.gpu.addItem(KNOWN_GPUS[name].name.removeprefix("NVIDIA "), name)
         self.gpu.blockSignals(False)
+
+
+def _tip(spec: Spec) -> str:
+    return f"{spec.tip or spec.text.replace('…', '')}{f' ({spec.keys})' if spec.keys else ''}"

@@ -186,13 +186,16 @@ class Document(QObject):
         self.estimates = estimates
         self.estimates_changed.emit()
 
-    def start_run(self, replayed: bool, only: Collection[str] = ()) -> None:
-        """The run so far becomes the baseline, if it has figures; a run of `only` some workloads keeps the others'."""
+    def start_run(self, replayed: bool, only: Collection[str] | None = None) -> None:
+        """The run so far becomes the baseline, if it has figures.
+
+        A run that begins `only` some workloads from nothing keeps the figures of the others.
+        """
         before = self.run
         if any(w.best for w in before.workloads.values()):
             self.baseline = before
         self.run = Run(replayed)
-        if only and before.replayed == replayed:
+        if only is not None and before.replayed == replayed:
             self.run.carry(before, only)
         self.run_changed.emit(Changes(started=True, progress=True, log=True))
 

@@ -10,12 +10,16 @@ from templates.workload import Workload
 
 @dataclass(frozen=True)
 class Wish:
-    """Some workloads of a document; `anew` leaves aside what the records hold of them."""
+    """Some workloads of a document; `anew` leaves aside what the records hold of them.
+
+    With a `candidate` it is that one of the one workload that is measured again.
+    """
 
     document: Document
     workloads: tuple[Workload, ...]
     title: str
     anew: bool = False
+    candidate: str = ""
 
 
 class Queue(QObject):

@@ -47,6 +47,7 @@ class Row:
     log: str = ""
     registers: int | None = None
     spill_bytes: int | None = None
+    smem_bytes: int | None = None  # static shared memory a block
     build_s: float | None = None
     cached: bool = False
 
@@ -126,12 +127,14 @@ class Run:
     def carry(self, before: "Run", without: Collection[str]) -> None:
         """Keep the figures of an earlier run, but for the workloads that are measured anew."""
         self.model, self.gpu, self.measured_here = before.model, before.gpu, before.measured_here
+        self.measurements = before.measurements
         for key, known in before.workloads.items():
             if known.best is not None and key not in without:
-                self.workloads[key] = replace(known, rows=[])
+                samples, best_so_far = [*known.samples], [*known.best_so_far]
+                self.workloads[key] = replace(known, rows=[], samples=samples, best_so_far=best_so_far)
                 for row in (before.rows[i] for i in known.rows):
                     at = self._row(key, row.name, row.family)
-                    self.rows[at] = row
+                    self.rows[at] = replace(row)
 
     def apply(self, events: "list[Event]") -> Changes:
         changes = Changes()
@@ -229,7 +232,7 @@ class Run:
         for at in self._rows_of_kernel.get(event.kernel, ()):
             row = self.rows[at]
             row.build_s, row.cached = event.seconds, event.cached
-            row.registers, row.spill_bytes = event.registers, event.spill_bytes
+            row.registers, row.spill_bytes, row.smem_bytes = event.registers, event.spill_bytes, event.smem_bytes
             changes.rows.add(at)
         self._kernel_state(event.kernel, State.BUILT, changes)
 

@@ -48,6 +48,8 @@ class TuneControl(QObject):
         a["replay_records"].triggered.connect(self.replay)
         a["tune_selected"].triggered.connect(lambda: self.tune_selected(anew=False))
         a["retune"].triggered.connect(lambda: self.tune_selected(anew=True))
+        a.gpu.currentIndexChanged.connect(self.enable)
+        window.candidates.again_wanted.connect(self.again)
         window.background.start("looking for a GPU", lambda job: _find_gpu(), self._gpu_found, self._no_gpu)
         self._count()
         window.status.speed.activated.connect(self._speed_chosen)
@@ -69,6 +71,13 @@ class TuneControl(QObject):
     def gpu_is_here(self) -> bool:
         return self.here is not None and self.gpu == self.here
 
+    @property
+    def not_here(self) -> str:
+        """Why nothing can be measured on the GPU that is meant; "" where it can."""
+        if self.gpu_is_here:
+            return ""
+        return f"There is no {gpu_title(self.gpu)} in this machine, so nothing can be measured here."
+
     def choose_gpu(self, name: str) -> None:
         """Aim at a GPU, by short or driver's name; one that is not known leaves the choice as it is."""
         known = known_gpu(name)
@@ -78,20 +87,24 @@ class TuneControl(QObject):
             box.setCurrentIndex(found[0])
 
     def enable(self) -> None:
+        """What can be done now; what can't says why in its tooltip."""
         document, a = self.window.document, self.window.commands
-        tunable = document is not None and bool(document.plan.workloads)
-        a["tune"].setEnabled(tunable and not self.running)
-        a["replay"].setEnabled(not self.running)
-        a["replay_records"].setEnabled(tunable and not self.running)
-        for name in ("tune_selected", "retune"):
-            a[name].setEnabled(document is not None and bool(self.selected_workloads()))
-            a[name].setStatusTip("select a tuned region first")
+        busy = "A job is running." if self.running else ""
+        if document is None:
+            nothing = "Open a model first."
+        else:
+            nothing = "" if document.plan.workloads else "The plan has no region that is tuned."
         for name in ("tune", "replay_records"):
-            a[name].setStatusTip("a job is running" if self.running else "open a model first")
-        a["pause"].setEnabled(self.running)
+            a.allow(name, nothing or busy)
+        a.allow("replay", busy)
+        unselected = "" if self.selected_workloads() else "Select a tuned region first."
+        for name in ("tune_selected", "retune"):
+            a.allow(name, nothing or self.not_here or unselected)
+        for name in ("pause", "cancel"):
+            a.allow(name, "" if busy else "No job is running.")
+        self.window.candidates.not_here = self.not_here
         a["pause"].setChecked(self.job.paused)
         a["pause"].setText("Resume" if self.job.paused else "Pause")
-        a["cancel"].setEnabled(self.running)
         a.gpu.setEnabled(not self.running)
         for box in (a.batch, a.dtype):
             box.setEnabled(document is not None and document is not self.tuned)
@@ -126,9 +139,6 @@ class TuneControl(QObject):
         document, workloads = self.window.document, self.selected_workloads()
         if document is None or not workloads:
             return
-        if not self.gpu_is_here:
-            self._say_not_here()
-            return
         ids = [r.id for w in workloads for r in document.plan.workloads[w.key]]
         self.queue.add(Wish(document, tuple(workloads), box_line(ids), anew))
         if not self.running:
@@ -142,9 +152,23 @@ class TuneControl(QObject):
             document.select_region(regions[0])
             self.tune_selected(anew=True)
 
+    def again(self, key: str, candidate: str) -> None:
+        """Measure one candidate again, now or when the running job is over."""
+        document = self.window.document
+        regions = document.plan.workloads.get(key, []) if document is not None else []
+        if document is not None and regions and regions[0].workload is not None and self.gpu_is_here:
+            title = f"{regions[0].id}, {candidate} again"
+            self.queue.add(Wish(document, (regions[0].workload,), title, candidate=candidate))
+            if not self.running:
+                self._start_next()
+
     def _start_next(self) -> None:
         wish = self.queue.take()
-        if wish is not None:
+        if wish is None:
+            return
+        if wish.candidate:
+            self._start(tuning.again(wish.workloads[0], wish.candidate), False, (), wish.document)
+        else:
             source = tuning.live(list(wish.workloads), self.window.settings.budget_minutes, wish.anew)
             self._start(source, False, [w.key for w in wish.workloads], wish.document)
 
@@ -160,7 +184,7 @@ class TuneControl(QObject):
 
     def _offer_replay(self, document: Document, batch: int | None) -> None:
         """Of the model as it is open, or at the batch size that a run was recorded at."""
-        said = f"There is no {gpu_title(self.gpu)} in this machine, so nothing can be measured here. "
+        said = f"{self.not_here} "
         if batch is not None and batch != document.session.batch:
             self.window.messages.show_text(
                 "info", f"{said}A run of {document.title} at batch {batch} was recorded on one and can be replayed.",
@@ -209,8 +233,13 @@ class TuneControl(QObject):
         self._start(source, replayed)
 
     def _start(
-        self, source: tuning.Source, replayed: bool, only: Collection[str] = (), document: Document | None = None
+        self,
+        source: tuning.Source,
+        replayed: bool,
+        only: Collection[str] | None = None,
+        document: Document | None = None,
     ) -> None:
+        """`only`: the workloads that the run begins from nothing; None for a run of the whole plan."""
         self.window.messages.hide()
         self.tuned = document or self.window.document
         assert self.tuned is not None

@@ -149,6 +149,17 @@ def live(work: "FusionPlan | list[Workload]", budget_minutes: float | None = Non
     return opened
 
 
+def again(workload: Workload, candidate: str) -> Source:
+    """Measure one candidate, by name, again on this machine's GPU. Opening it raises as `live`'s does."""
+
+    def opened() -> AbstractContextManager[Job]:
+        from core.tuner.local import local_again
+
+        return local_again(workload, candidate)
+
+    return opened
+
+
 def replay_file(path: Path, speed: float = REPLAY_SPEED) -> Source:
     """Play a recorded run. Opening it raises RecordError."""
 

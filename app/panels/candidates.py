@@ -1,10 +1,7 @@
-"""The live table of candidates: tens of thousands of rows, filtered and sorted here, not by a proxy."""
+"""The live table of candidates, with filters over it and a menu for each row."""
 
-from collections.abc import Callable
-from typing import Any
-
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QPoint, Qt, QTimer, Signal
-from PySide6.QtGui import QBrush, QGuiApplication, QIcon, QResizeEvent
+from PySide6.QtCore import QModelIndex, QPoint, Qt, Signal
+from PySide6.QtGui import QAction, QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QCheckBox,
@@ -21,241 +18,19 @@ from PySide6.QtWidgets import (
 )
 
 from app.document import Document
+from app.explaining import Explaining
 from app.follow import Follower
-from app.format import figures, micros, ratio, tip
-from app.run import Changes, Row, Run, State
-from app.theme import Theme, base_font, icon
+from app.panels.candidate_model import CandidateModel
+from app.run import Changes, Row, State
+from app.theme import Theme, base_font
 
-Index = QModelIndex | QPersistentModelIndex
-LAST = float("inf")
-RESORT_MS = 500
+VENDORS = "It is the vendor's kernel, which is measured with every candidate."
 NOTHING = "Press Tune. Candidates appear here as they are compiled and measured."
-SIGNS = {
-    State.QUEUED: ("queued", "faint"), State.BUILDING: ("running", "warn"), State.BUILT: ("idle", "accent"),
-    State.RUNNING: ("running", "accent"), State.MEASURED: ("done", "faint"), State.FINAL: ("done", "good"),
-    State.DONE: ("done", "good"), State.FAILED: ("failed", "bad"),
-}  # fmt: skip
-STATE_ORDER = {
-    s: i for i, s in enumerate((State.FINAL, State.MEASURED, State.BUILT, State.BUILDING, State.QUEUED, State.FAILED))
-}
 
 
-class Column:
-    """A title, the text of a row, what it is sorted by, and whether it is a number."""
-
-    def __init__(
-        self, title: str, width: int, text: Callable[[Row], str], key: Callable[[Row], Any], number: bool = False
-    ):
-        self.title, self.width, self.text, self.key, self.number = title, width, text, key, number
-
-
-def _spread(row: Row) -> str:
-    if row.measurement is None:
-        return ""
-    low, high = row.measurement.spread_us
-    return f"{figures(low)} to {figures(high)}"
-
-
-def _spread_width(row: Row) -> float:
-    if row.measurement is None:
-        return LAST
-    low, high = row.measurement.spread_us
-    return high - low
-
-
-def _error(row: Row) -> float:
-    return row.measurement.relative_l2 if row.measurement else LAST
-
-
-def _kernel(row: Row) -> str:
-    """The name without the family, which has a column of its own."""
-    if row.measurement is not None and row.measurement.source != "template":
-        return row.measurement.detail or row.name
-    return row.name.removeprefix(row.family + "_")
-
-
-class CandidateModel(QAbstractTableModel):
-    """Rows of the document's run. New rows are appended; order is mended at most twice a second."""
-
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.document: Document | None = None
-        self.order: list[int] = []
-        self.columns = self._columns()
-        self._words: list[str] = []
-        self._state: State | None = None
-        self._workload = ""
-        self._sort: tuple[int, Qt.SortOrder] = (-1, Qt.SortOrder.AscendingOrder)
-        self._regions: dict[str, str] = {}
-        self._resort = QTimer(self)
-        self._resort.setSingleShot(True)
-        self._resort.setInterval(RESORT_MS)
-        self._resort.timeout.connect(self._mend)
-        self.set_theme(theme)
-
-    def _columns(self) -> list[Column]:
-        return [
-            Column("Region", 92, self._region, self._region),
-            Column("Family", 104, lambda r: r.family, lambda r: r.family),
-            Column("Candidate", 330, _kernel, lambda r: r.name),
-            Column("State", 176, lambda r: r.state.value, lambda r: STATE_ORDER.get(r.state, 9)),
-            Column("Time", 84, lambda r: micros(r.us) if r.us is not None else "", lambda r: r.us or LAST, True),
-            Column("Spread, us", 124, _spread, _spread_width, True),
-            Column("Vendor", 70, self._speedup_text, lambda r: -(self.speedup(r) or 0.0), True),
-            Column("Error", 76, lambda r: f"{_error(r):.1e}" if r.measurement else "", _error, True),
-            Column("Registers", 88, lambda r: str(r.registers or ""), lambda r: r.registers or LAST, True),
-            Column("Reason", 260, lambda r: r.reason, lambda r: r.reason or "\uffff"),
-        ]
-
-    def _region(self, row: Row) -> str:
-        return self._regions.get(row.workload, "")
-
-    @property
-    def run(self) -> Run | None:
-        return self.document.run if self.document else None
-
-    def set_theme(self, theme: Theme) -> None:
-        self.theme = theme
-        self._icons: dict[State, QIcon] = {s: icon(name, theme, token) for s, (name, token) in SIGNS.items()}
-        self._bad, self._muted = QBrush(theme["bad"]), QBrush(theme["muted"])
-        self.good, self.slow = QBrush(theme["faster"]), QBrush(theme["slower"])
-
-    def speedup(self, row: Row) -> float | None:
-        """Vendor over this candidate; above 1 is faster than the vendor."""
-        run = self.run.workloads.get(row.workload) if self.run else None
-        return run.vendor.us / row.us if run and run.vendor and row.us else None
-
-    def _speedup_text(self, row: Row) -> str:
-        value = self.speedup(row)
-        return ratio(value) if value is not None else ""
-
-    # What is shown -----------------------------------------------------------------------------------------------
-
-    def reset(self) -> None:
-        self.beginResetModel()
-        self._regions = {}
-        if self.document is not None:
-            for key, regions in self.document.plan.workloads.items():
-                more = f" +{len(regions) - 1}" if len(regions) > 1 else ""
-                self._regions[key] = f"{regions[0].id}{more}"
-        rows = self.run.rows if self.run else []
-        self.order = [i for i, row in enumerate(rows) if self._passes(row)]
-        self._sort_order()
-        self.endResetModel()
-
-    def set_filter(self, words: str, state: State | None, workload: str) -> None:
-        self._words, self._state, self._workload = words.lower().split(), state, workload
-        self.reset()
-
-    def _passes(self, row: Row) -> bool:
-        if self._workload and row.workload != self._workload:
-            return False
-        if self._state is not None and row.state is not self._state:
-            return False
-        if not self._words:
-            return True
-        text = f"{row.name} {row.family} {row.state} {row.reason} {self._regions.get(row.workload, '')}".lower()
-        return all(w in text for w in self._words)
-
-    def _sort_order(self) -> None:
-        column, direction = self._sort
-        run = self.run
-        if column < 0 or run is None:
-            self.order.sort()
-            return
-        key = self.columns[column].key
-        self.order.sort(key=lambda i: key(run.rows[i]), reverse=direction == Qt.SortOrder.DescendingOrder)
-
-    def take(self, changes: Changes) -> None:
-        """Show what a batch of events changed."""
-        run = self.run
-        if run is None:
-            return
-        if changes.started:
-            self.reset()
-            return
-        if changes.first_new_row is not None:
-            fresh = [i for i in range(changes.first_new_row, len(run.rows)) if self._passes(run.rows[i])]
-            if fresh:
-                self.beginInsertRows(QModelIndex(), len(self.order), len(self.order) + len(fresh) - 1)
-                self.order += fresh
-                self.endInsertRows()
-        if changes.rows and self.order:
-            self.dataChanged.emit(self.index(0, 0), self.index(len(self.order) - 1, len(self.columns) - 1))
-            if (self._sort[0] >= 0 or self._state is not None) and not self._resort.isActive():
-                self._resort.start()
-
-    def _mend(self) -> None:
-        if self._state is not None:
-            self.reset()
-        else:
-            self._reorder()
-
-    def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
-        self._sort = (column, order)
-        self._reorder()
-
-    def _reorder(self) -> None:
-        self.layoutAboutToBeChanged.emit()
-        kept = self.persistentIndexList()
-        rows = [self.order[i.row()] for i in kept]
-        self._sort_order()
-        if kept:
-            place = {row: at for at, row in enumerate(self.order)}
-            self.changePersistentIndexList(
-                kept, [self.index(place[row], i.column()) for row, i in zip(rows, kept, strict=True)]
-            )
-        self.layoutChanged.emit()
-
-    # Qt's questions ------------------------------------------------------------------------------------------------
-
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 Qt's own signature
-        return 0 if parent.isValid() else len(self.order)
-
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
-        return len(self.columns)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation == Qt.Orientation.Horizontal:
-            if role == Qt.ItemDataRole.DisplayRole:
-                return self.columns[section].title
-            if role == Qt.ItemDataRole.TextAlignmentRole:
-                return _alignment(self.columns[section].number)
-        return None
-
-    def row(self, at: int) -> Row:
-        assert self.run is not None
-        return self.run.rows[self.order[at]]
-
-    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if self.run is None:
-            return None
-        row, column = self.row(index.row()), self.columns[index.column()]
-        if role == Qt.ItemDataRole.DisplayRole:
-            text = column.text(row)
-            said = self.run.provenance
-            return f"{text} ({said})" if column.title == "State" and row.us is not None and said != "measured" else text
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            return _alignment(column.number)
-        if role == Qt.ItemDataRole.DecorationRole and column.title == "State":
-            return self._icons[row.state]
-        if role == Qt.ItemDataRole.ForegroundRole:
-            return self._ink(row, column)
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return tip(f"{row.name}\n{row.reason}\n{row.log[:2000]}".strip())
-        return None
-
-    def _ink(self, row: Row, column: Column) -> QBrush | None:
-        if column.title == "Reason":
-            return self._bad
-        if column.title == "Vendor" and (speedup := self.speedup(row)):
-            return self.good if speedup >= 1 else self.slow
-        return self._muted if column.title in ("Family", "Spread, us", "Error", "Registers") else None
-
-
-def _alignment(number: bool) -> Qt.AlignmentFlag:
-    side = Qt.AlignmentFlag.AlignRight if number else Qt.AlignmentFlag.AlignLeft
-    return side | Qt.AlignmentFlag.AlignVCenter
+def _allow(action: QAction, unless: str) -> None:
+    action.setEnabled(not unless)
+    action.setToolTip(unless)
 
 
 class CandidatesPanel(QWidget):
@@ -263,10 +38,13 @@ class CandidatesPanel(QWidget):
 
     row_chosen = Signal(str, str)  # workload key, candidate
     retune_wanted = Signal(str)  # workload key
+    again_wanted = Signal(str, str)  # workload key, candidate
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
+    def __init__(self, theme: Theme, explaining: Explaining, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._links = Follower()
+        self.explaining = explaining
+        self.not_here = ""  # why nothing can be measured; "" where it can
         self.model = CandidateModel(theme, self)
         self.filter = QLineEdit(placeholderText="Filter by name, family, reason or region")
         self.filter.setClearButtonEnabled(True)
@@ -296,6 +74,7 @@ class CandidatesPanel(QWidget):
         self.empty = QLabel(NOTHING, self.table)
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.empty.setObjectName("muted")
+        explaining.ready.connect(self._learn)
         self.filter.textChanged.connect(self._refilter)
         self.states.currentIndexChanged.connect(self._refilter)
         self.only_selected.toggled.connect(self._refilter)
@@ -337,6 +116,7 @@ class CandidatesPanel(QWidget):
                 (document.selection_changed, self._selection_changed),
             )
         self._refilter()
+        self._learn()
 
     def set_theme(self, theme: Theme) -> None:
         self.model.set_theme(theme)
@@ -345,6 +125,17 @@ class CandidatesPanel(QWidget):
     def _take(self, changes: Changes) -> None:
         self.model.take(changes)
         self._say()
+        if changes.first_new_row is not None:
+            self._learn()
+
+    def _learn(self) -> None:
+        """Tile, cluster, stages and schedule of what the run has touched; worked out in the background."""
+        document = self.model.document
+        if document is None or not document.run.rows:
+            return
+        touched = {key for key, run in document.run.workloads.items() if run.rows}
+        work = [w for key in touched if (rs := document.plan.workloads.get(key)) and (w := rs[0].workload) is not None]
+        self.model.learn(self.explaining.geometries(work, document.run.gpu))
 
     def _selection_changed(self) -> None:
         if self.only_selected.isChecked():
@@ -381,15 +172,28 @@ class CandidatesPanel(QWidget):
         if not index.isValid():
             return
         row = self.model.row(index.row())
-        menu = QMenu(self)
+        menu = self.row_menu(row)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.popup(self.table.viewport().mapToGlobal(place))
+
+    def row_menu(self, row: Row) -> QMenu:
+        menu = QMenu(self)
+        menu.setToolTipsVisible(True)
         clipboard = QGuiApplication.clipboard()
         menu.addAction("Copy name", lambda: clipboard.setText(row.name))
         copy = menu.addAction("Copy reason and compiler log", lambda: clipboard.setText(f"{row.reason}\n{row.log}"))
         copy.setEnabled(bool(row.reason or row.log))
         menu.addAction("Select its region", lambda: self.row_chosen.emit(row.workload, row.name))
-        menu.addAction("Measure its workload anew", lambda: self.retune_wanted.emit(row.workload))
-        menu.popup(self.table.viewport().mapToGlobal(place))
+        menu.addSeparator()
+        again = menu.addAction(
+            "Measure it again, beside the winner and the vendor",
+            lambda: self.again_wanted.emit(row.workload, row.name),
+        )
+        vendor = row.measurement is not None and row.measurement.source != "template"
+        _allow(again, self.not_here or (VENDORS if vendor else ""))
+        anew = menu.addAction("Measure its region anew", lambda: self.retune_wanted.emit(row.workload))
+        _allow(anew, self.not_here)
+        return menu
 
     def _row_changed(self, current: QModelIndex, previous: QModelIndex) -> None:
         if current.isValid() and self.table.hasFocus():

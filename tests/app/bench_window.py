@@ -124,7 +124,7 @@ def bench_stream(window: MainWindow, beat: Heartbeat, wanted: int) -> None:
     events: list[Event] = list(simulated.events(window.document.plan, per))
     for page, name in ((window.candidates, "table"), (window.charts, "charts"), (window.log, "log")):
         window.bottom.setCurrentWidget(page)
-        window.candidates.table.sortByColumn(4, Qt.SortOrder.AscendingOrder)
+        window.candidates.table.sortByColumn(window.candidates.model.column("Time"), Qt.SortOrder.AscendingOrder)
         spin(lambda: False, 0.2)
         job = simulated.Job(events)
         beat.reset()
@@ -143,7 +143,7 @@ def bench_table(window: MainWindow) -> None:
     while len(rows) < 50_000:
         rows.extend(rows[: 50_000 - len(rows)])
     model.reset()
-    for column in (4, 2, 9):
+    for column in map(model.column, ("Time", "Candidate", "Reason", "Tile")):
         start = time.perf_counter()
         window.candidates.table.sortByColumn(column, Qt.SortOrder.DescendingOrder)
         QApplication.processEvents()

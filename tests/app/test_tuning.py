@@ -50,7 +50,8 @@ def test_replayed_numbers_say_so_everywhere(window: MainWindow, qtbot: QtBot) ->
     assert "(replayed)" in window.status.job.text()
     assert window.status.gpu.text().startswith("recorded:")
     assert "replayed" in window.candidates.count.text()
-    states = {window.candidates.model.index(r, 3).data() for r in range(window.candidates.model.rowCount())}
+    column = window.candidates.model.column("State")
+    states = {window.candidates.model.index(r, column).data() for r in range(window.candidates.model.rowCount())}
     assert states <= {"measured (replayed)", "final (replayed)", "failed"}
     index = window.regions.model.index(0)
     assert "replayed" in index.data(Qt.ItemDataRole.DisplayRole)
@@ -59,7 +60,7 @@ def test_replayed_numbers_say_so_everywhere(window: MainWindow, qtbot: QtBot) ->
 def test_sorting_by_time_puts_unmeasured_last(window: MainWindow, qtbot: QtBot) -> None:
     play(window, qtbot)
     model = window.candidates.model
-    window.candidates.table.sortByColumn(4, Qt.SortOrder.AscendingOrder)
+    window.candidates.table.sortByColumn(model.column("Time"), Qt.SortOrder.AscendingOrder)
     times = [model.row(i).us for i in range(model.rowCount())]
     known = [t for t in times if t is not None]
     assert known == sorted(known)
@@ -73,7 +74,7 @@ def test_filters_of_the_candidates(window: MainWindow, qtbot: QtBot) -> None:
     panel.states.setCurrentIndex(panel.states.findText("Failed"))
     assert 0 < panel.model.rowCount() < total
     assert all(panel.model.row(i).state is State.FAILED for i in range(panel.model.rowCount()))
-    assert "240 KiB" in panel.model.index(0, 9).data()
+    assert "240 KiB" in panel.model.index(0, panel.model.column("Reason")).data()
     panel.states.setCurrentIndex(0)
     panel.filter.setText("cudnn")
     assert {panel.model.row(i).family for i in range(panel.model.rowCount())} == {"cudnn 9.19.0"}
@@ -90,7 +91,7 @@ def test_the_selected_row_stays_selected_when_sorted(window: MainWindow, qtbot: 
     table, model = window.candidates.table, window.candidates.model
     table.selectRow(3)
     name = model.row(3).name, model.row(3).workload
-    table.sortByColumn(4, Qt.SortOrder.DescendingOrder)
+    table.sortByColumn(model.column("Time"), Qt.SortOrder.DescendingOrder)
     row = table.selectionModel().selectedRows()[0].row()
     assert (model.row(row).name, model.row(row).workload) == name
 
@@ -340,3 +341,32 @@ def test_a_run_at_another_batch_is_offered_and_played(make_window: Callable[...,
     assert window.document is not None and window.document.session.batch == 32
     assert window.documents.tabs.count() == 1
     qtbot.waitUntil(lambda: bool(window.document.run.rows), timeout=WAIT_MS)  # type: ignore[union-attr]
+
+
+def test_tile_cluster_stages_and_schedule_have_columns(make_window: Callable[..., MainWindow], qtbot: QtBot) -> None:
+    window = make_window("resnet18")
+    first = window.document
+    window.commands.batch.setCurrentText("32")
+    window.commands.batch.activated.emit(window.commands.batch.currentIndex())
+    qtbot.waitUntil(lambda: window.document is not first, timeout=WAIT_MS)
+    assert window.document is not None
+    window.tuning.start(tuning.best_replay(window.document.plan, "h200", 0), True)
+    qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+    model = window.candidates.model
+    qtbot.waitUntil(lambda: any(model.index(r, model.column("Tile")).data() for r in range(9)), timeout=WAIT_MS)
+
+    def cells(name: str) -> list[str]:
+        row = next(r for r in range(model.rowCount()) if model.row(r).name.startswith(name))
+        return [model.index(row, model.column(c)).data() for c in ("Tile", "Cluster", "Stages", "Schedule")]
+
+    assert cells("sm90_conv_f16f32_128x64x64_2x1_pingpong") == ["128x64x64", "2x1", "", "pingpong"]
+    assert cells("sm80_conv_f16f32_256x64x32_4x1_s3") == ["256x64x32", "", "3", "optimized"]
+    window.candidates.filter.setText("pingpong 128x64x64")
+    tiles = [model.index(r, model.column("Tile")).data() for r in range(model.rowCount())]
+    assert tiles and set(tiles) == {"128x64x64"}
+    window.candidates.filter.clear()
+    window.candidates.table.sortByColumn(model.column("Tile"), Qt.SortOrder.AscendingOrder)
+    sizes = [
+        int(t.partition("x")[0]) for r in range(model.rowCount()) if (t := model.index(r, model.column("Tile")).data())
+    ]
+    assert sizes == sorted(sizes)
