@@ -1,6 +1,7 @@
 """Which GPU is meant: the one in this machine, or one named for compiling and replaying without it."""
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from core.errors import DeviceError
@@ -85,8 +86,8 @@ def identity_of(facts: DeviceFacts, driver: str) -> GpuIdentity:
     return GpuIdentity(spec.name, spec.sm, spec.sm_count, facts.memory_khz // 1000, driver, cuda, spec)
 
 
-def read_facts(ordinal: int = 0) -> DeviceFacts:
-    """Asks the CUDA driver through plain ctypes; creates no context. Raises DeviceError without a driver or device."""
+def _driver() -> Callable[..., None]:
+    """Calls a function of the CUDA driver, which is initialised, by name. It raises DeviceError on an error code."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -99,8 +100,21 @@ def read_facts(ordinal: int = 0) -> DeviceFacts:
             cuda.cuGetErrorName(code, ctypes.byref(text))
             raise DeviceError(f"the NVIDIA driver answered {(text.value or b'?').decode()} to {function}", _NO_DRIVER)
 
-    value = ctypes.c_int()
     ask("cuInit", 0)
+    return ask
+
+
+def device_count() -> int:
+    """How many GPUs the driver shows (CUDA_VISIBLE_DEVICES counts). Raises DeviceError without a driver."""
+    value = ctypes.c_int()
+    _driver()("cuDeviceGetCount", ctypes.byref(value))
+    return value.value
+
+
+def read_facts(ordinal: int = 0) -> DeviceFacts:
+    """Asks the CUDA driver through plain ctypes; creates no context. Raises DeviceError without a driver or device."""
+    ask = _driver()
+    value = ctypes.c_int()
     ask("cuDeviceGetCount", ctypes.byref(value))
     if value.value <= ordinal:
         raise DeviceError(f"the driver shows {value.value} GPUs, number {ordinal} is not among them", _NO_DRIVER)

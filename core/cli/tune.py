@@ -31,6 +31,9 @@ class Job(Protocol):
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="an ONNX file, or the name of a built-in sample")
     parser.add_argument("--gpu", default="auto", metavar="NAME", help="auto (default), or a GPU's name for --replay")
+    parser.add_argument(
+        "--gpus", type=_gpu_count, default=1, metavar="N|all", help="GPUs of one kind that measure side by side (1)"
+    )
     parser.add_argument("--batch", type=_positive_int, metavar="N", help="batch size (default: the model's own)")
     parser.add_argument("--dtype", choices=_DTYPES, default="fp16", help="what the kernels compute in (default: fp16)")
     parser.add_argument("--plan", metavar="FILE", help="take the regions of this plan file instead of planning")
@@ -76,7 +79,7 @@ def _tune(args: argparse.Namespace, reporter: Reporter, session: "Session") -> i
     options = Options(args.budget, args.limit or DEFAULT_LIMIT, not args.no_vendor, args.retune)
     if args.persistent:
         return _tune_pairs(args, reporter, session, options)
-    with local_job(session.plan, options, args.gpu, args.runtime, args.jobs) as job:
+    with local_job(session.plan, options, args.gpu, args.runtime, args.jobs, gpus=args.gpus) as job:
         return show(job, reporter, session, job.identity.gpu.name, True, args.record_run)
 
 
@@ -91,7 +94,9 @@ def _tune_pairs(args: argparse.Namespace, reporter: Reporter, session: "Session"
     proposals = propose(session.graph, session.plan, gpu_here(args.gpu).spec)
     if not proposals:
         reporter.log("no chain of the plan could run as one kernel; `inspect` tells why")
-    with local_job(session.plan, options, args.gpu, args.runtime, args.jobs, proposals=proposals) as job:
+    with local_job(
+        session.plan, options, args.gpu, args.runtime, args.jobs, proposals=proposals, gpus=args.gpus
+    ) as job:
         status = show(job, reporter, session, job.identity.gpu.name, True, args.record_run)
         records = Records()
         try:
@@ -176,6 +181,10 @@ def _positive_int(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
+
+
+def _gpu_count(text: str) -> int | None:
+    return None if text == "all" else _positive_int(text)
 
 
 def _positive(text: str) -> float:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,11 @@ class WorkerGone(Exception):
 class Worker:
     """One child process and its JSON lines. Raises DeviceError when it can't be started."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         try:
             self._process = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                text=True, encoding="utf-8", errors="replace", start_new_session=True,
+                command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace", start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             raise DeviceError(f"the measuring process {command[0]} can't be started ({error})") from None
@@ -175,6 +175,8 @@ class ProcessMeasurer:
         reference: the measuring library; None compiles it for the GPU when it is first needed.
         step_limit_s: seconds a candidate may take for loading, verifying and timing, on top of an allowance for the
             workload's size.
+        visible: what the child sees as its only GPU, as an entry of CUDA_VISIBLE_DEVICES; all that are here if None.
+        name: see ports.Measurer.
 
     `notes` gathers what the user should be told (a vendor library that is absent, an algorithm that was not counted);
     each is said once, and whoever reads them may take them out.
@@ -182,10 +184,13 @@ class ProcessMeasurer:
 
     def __init__(
         self, runtime: str = "cuda-bindings", ordinal: int = 0, reference: Path | None = None,
-        step_limit_s: float = STEP_LIMIT_S, command: Sequence[str] | None = None,
+        step_limit_s: float = STEP_LIMIT_S, command: Sequence[str] | None = None, visible: str | None = None,
+        name: str = "GPU 0",
     ) -> None:  # fmt: skip
         module = [sys.executable, "-m", "core.measure.worker"]
         self._command = [*(command or module), runtime, str(ordinal)]
+        self._environment = None if visible is None else {**os.environ, "CUDA_VISIBLE_DEVICES": visible}
+        self.name = name
         self._reference = reference
         self._step_limit_s = step_limit_s
         self._worker: Worker | None = None
@@ -293,7 +298,7 @@ class ProcessMeasurer:
     def _started(self) -> Worker:
         if self._worker is not None:
             return self._worker
-        worker = self._worker = Worker(self._command)
+        worker = self._worker = Worker(self._command, self._environment)
         try:
             while True:
                 answer = worker.receive(START_LIMIT_S)

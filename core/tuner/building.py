@@ -4,6 +4,7 @@ import queue
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from core.build.artifact import BuiltKernel
 from core.errors import Cancelled
@@ -38,11 +39,11 @@ class Ended:
 class BuildThread:
     """Consumes a builder into `messages`; not asking for more while paused. `stop` kills the compilers."""
 
-    def __init__(self, builder: KernelBuilder, pause: threading.Event) -> None:
+    def __init__(self, builder: KernelBuilder, pause: threading.Event, messages: "queue.Queue[Any]") -> None:
         self._builder, self._pause = builder, pause
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self.messages: queue.Queue[Started | Built | Ended] = queue.Queue()
+        self._messages = messages
 
     def start(self, kernels: Sequence[Kernel]) -> None:
         self._thread = threading.Thread(target=self._work, args=(kernels,), name="tuner-build", daemon=True)
@@ -63,8 +64,8 @@ class BuildThread:
     def _work(self, kernels: Sequence[Kernel]) -> None:
         error: Exception | None = None
         try:
-            for kernel, result in self._builder.build(kernels, lambda batch: self.messages.put(Started(batch))):
-                self.messages.put(Built(kernel, result))
+            for kernel, result in self._builder.build(kernels, lambda batch: self._messages.put(Started(batch))):
+                self._messages.put(Built(kernel, result))
                 while self._pause.is_set() and not self._stop.is_set():
                     self._stop.wait(_TICK_S)
                 if self._stop.is_set():
@@ -74,7 +75,7 @@ class BuildThread:
         except Exception as failure:  # noqa: BLE001 - raised again on the job's own thread
             error = failure
         finally:
-            self.messages.put(Ended(error))
+            self._messages.put(Ended(error))
 
 
 def build_finished(built: BuiltKernel) -> BuildFinished:

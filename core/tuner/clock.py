@@ -7,7 +7,8 @@ from collections.abc import Callable
 class Clock:
     """Counts what was built and measured, and extrapolates.
 
-    Building and measuring run side by side, so the longer of the two decides. `now` is a monotonic clock in seconds.
+    Building and measuring run side by side, so the longer of the two decides. `now` is a monotonic clock in seconds;
+    `gpus` of them measure side by side.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -20,6 +21,7 @@ class Clock:
         self._compiled = 0
         self._screens: list[float] = []
         self._finals: list[float] = []
+        self.gpus = 1
 
     def start(self, kernels: int, build_s: float, limit_s: float | None) -> None:
         """`build_s` is the builder's own estimate for all kernels, `limit_s` the time that the job may take."""
@@ -49,7 +51,7 @@ class Clock:
         """Seconds for (candidates to screen, finals to hold) at the mean pace so far."""
         screen = sum(self._screens) / len(self._screens) if self._screens else 0.0
         final = sum(self._finals) / len(self._finals) if self._finals else 4 * screen
-        return left[0] * screen + left[1] * final
+        return (left[0] * screen + left[1] * final) / self.gpus
 
     def eta_s(self, left: tuple[int, int]) -> float | None:
         """Seconds to the end, or None while nothing was built nor measured."""

@@ -1,4 +1,4 @@
-"""The tuning job: compiles on all cores while the GPU measures what is ready, keeps every outcome, picks winners."""
+"""The tuning job: compiles on all cores while the GPUs measure what is ready, keeps every outcome, picks winners."""
 
 import queue
 import threading
@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from core.build.artifact import BuiltKernel
-from core.errors import BoltError
+from core.errors import BoltError, DeviceError
 from core.fusion.persistent import Proposal
 from core.fusion.plan import FusionPlan
-from core.measure.measurement import Failure, Measurement, Outcome, Stage
+from core.measure.measurement import Failure, Outcome
 from core.records.rows import Identity, RunSummary
 from core.records.store import Records, now
-from core.search.rank import DEFAULT_LIMIT, other_launches
+from core.search.rank import DEFAULT_LIMIT
 from core.tuner.building import BuildThread, Built, Ended, Started, build_finished
 from core.tuner.clock import Clock
 from core.tuner.events import (
@@ -30,17 +30,18 @@ from core.tuner.events import (
     WorkloadFinished,
     WorkloadStarted,
 )
+from core.tuner.lanes import Measured, Step, StepEnded, Usage
+from core.tuner.measuring import Measuring
 from core.tuner.ports import KernelBuilder, Measurer
-from core.tuner.prepare import make_task, recall, recorded_result, regions_of, serving_versions
-from core.tuner.schedule import BUILD_SHARE, Chosen, fit_budget, keep_only, kernel_order
-from core.tuner.task import Task, sane
+from core.tuner.prepare import make_tasks, recorded_result, regions_of, serving_versions
+from core.tuner.schedule import BUILD_SHARE, fit_budget, keep_only, kernel_order
+from core.tuner.task import Task
 from templates import families as all_families
 from templates.family import Candidate, Family, Kernel
 from templates.workload import Workload
 
 _TICK_S = 0.1
 _PROGRESS_S = 0.25
-_WIDENED_KERNELS = 3  # kernels whose other launches are tried
 FINALISTS = 4
 
 
@@ -56,12 +57,13 @@ class Options:
 
 
 class TuningJob:
-    """Tunes every workload of a plan on one GPU. `run` may be called once; the controls from any thread.
+    """Tunes every workload of a plan on GPUs of one kind. `run` may be called once; the controls from any thread.
 
     Args:
         work: a fusion plan, or workloads.
         identity: the GPU and the versions that the outcomes are recorded under.
-        builder, measurer: the ports; the job stops the builder when it ends early, its owner closes both.
+        builder: a port; the job stops it when it ends early, its owner closes it.
+        measurers: a port for each GPU, all of `identity`; a workload stays on one of them. Their owner closes them.
         records: where outcomes go at once, and from where known ones are taken.
         families: template families by name; all of them if not given.
         proposals: chains of the plan that could be one kernel, tuned beside their parts.
@@ -72,7 +74,7 @@ class TuningJob:
         work: FusionPlan | Sequence[Workload],
         identity: Identity,
         builder: KernelBuilder,
-        measurer: Measurer,
+        measurers: Sequence[Measurer],
         records: Records,
         options: Options | None = None,
         families: Mapping[str, Family] | None = None,
@@ -85,15 +87,20 @@ class TuningJob:
         self.run_id = uuid.uuid4().hex
         self._regions = [*regions_of(work), *((f"{p.first}+{p.second}", p.workload) for p in proposals)]
         self._workloads = {w.key: w for _, w in self._regions}
-        self._builder, self._measurer, self._records = builder, measurer, records
+        self._builder, self._measurers, self._records = builder, list(measurers), records
         self._families = all_families() if families is None else families
-        self._tasks: list[Task] = []
         self._cancel, self._pause = threading.Event(), threading.Event()
-        self._builds = BuildThread(builder, self._pause)
+        self._messages: queue.Queue[Started | Built | Ended | Measured | StepEnded] = queue.Queue()
+        self._builds = BuildThread(builder, self._pause, self._messages)
         self._build_error: Exception | None = None
+        self._measuring = Measuring(
+            self._messages, self._families, identity.gpu.spec, self._keep, self._close,
+            self.options.finalists, self.options.vendor,
+        )  # fmt: skip
         self._clock = Clock()
         self._tell: Listener = lambda event: None
         self._last_progress = 0.0
+        self._noted: set[str] = set()
 
     # -- controls
 
@@ -112,6 +119,15 @@ class TuningJob:
     @property
     def cancelled(self) -> bool:
         return self._cancel.is_set()
+
+    @property
+    def usages(self) -> tuple[Usage, ...]:
+        """What each GPU's time went to; complete when the run is over."""
+        return tuple(self._measuring.usages)
+
+    @property
+    def _tasks(self) -> list[Task]:
+        return self._measuring.tasks
 
     # -- the run
 
@@ -146,6 +162,8 @@ class TuningJob:
             raise
         finally:
             self._builds.join()
+            self._measuring.close()
+            self._tell_usage()
             self._progress(force=True)
             tell(JobFinished(time.monotonic() - started, self.cancelled, error))
         return results
@@ -153,7 +171,7 @@ class TuningJob:
     def _run(self) -> None:
         regions = tuple((region, w.key) for region, w in self._regions)
         self._tell(JobStarted(self.model, self.identity.gpu.name, tuple(self._workloads), regions, measured=True))
-        self._plan()
+        self._measuring.tasks = self._plan()
         kernels = self._kernels()
         for task in self._tasks:
             self._announce(task)
@@ -163,6 +181,9 @@ class TuningJob:
         )
         if not self._tasks:
             return
+        for measurer in self._measurers:
+            self._measuring.add(measurer)
+        self._clock.gpus = len(self._measurers)
         self._builds.start(kernels)
         self._loop()
         if self._build_error is not None:
@@ -170,22 +191,18 @@ class TuningJob:
 
     # -- planning
 
-    def _plan(self) -> None:
-        """A task for each workload that no trusted record covers, heaviest first."""
-        cheap = Chosen(self._builder)
-        counts = {key: sum(w.key == key for _, w in self._regions) for key in self._workloads}
-        gpu, options = self.identity.gpu.spec, self.options
-        for key, workload in sorted(self._workloads.items(), key=lambda kw: -kw[1].flops * counts[kw[0]]):
-            if not options.retune:
+    def _plan(self) -> list[Task]:
+        """A task for each workload that no trusted record covers."""
+        options, covered = self.options, set()
+        if not options.retune:
+            for key, workload in self._workloads.items():
                 result = recorded_result(workload, self._records, self.identity, self._families, options.vendor)
                 if result is not None:
                     self._tell(result)
-                    continue
-            task = make_task(workload, counts[key], gpu, self._families, options.limit, cheap)
-            cheap.take(task.waiting)
-            if not options.retune:
-                recall(task, self._records, self.identity, self._builder)
-            self._tasks.append(task)
+                    covered.add(key)
+        open_ = [w for _, w in self._regions if w.key not in covered]
+        known = None if options.retune else self._records
+        return make_tasks(open_, self.identity, self._families, self._builder, options.limit, known)
 
     def _kernels(self) -> list[Kernel]:
         order = kernel_order(self._tasks)
@@ -208,15 +225,50 @@ class TuningJob:
         for outcome in recalled:
             self._tell_outcome(outcome)
 
-    # -- what the build thread says
+    # -- the loop: all on the job's thread
 
-    def _receive(self, message: Started | Built | Ended) -> None:
-        if isinstance(message, Started):
+    def _loop(self) -> None:
+        while not self._cancel.is_set() and not self._measuring.done:
+            self._progress()
+            if self._pause.is_set():
+                began = time.monotonic()
+                self._drain()
+                self._clock.paused(time.monotonic() - began)
+                continue
+            if not self._measuring.over and self._clock.out_of_time(self._left()):
+                self._stop_screening()
+            self._measuring.advance()
+            if not self._measuring.done:
+                self._drain()
+        while self._measuring.busy:
+            self._drain()
+
+    def _stop_screening(self) -> None:
+        """Out of time: stop compiling, and hold the finals of what was screened."""
+        self._builds.stop()
+        unfinished = self._measuring.stop_screening()
+        self._tell(Note("warning", f"the time is over before {len(unfinished)} workloads were done"))
+
+    def _drain(self) -> None:
+        """Takes what the compilers and the GPUs have said, waiting a moment for the first word."""
+        try:
+            self._receive(self._messages.get(timeout=_TICK_S))
+            while True:
+                self._receive(self._messages.get_nowait())
+        except queue.Empty:
+            return
+
+    def _receive(self, message: Started | Built | Ended | Measured | StepEnded) -> None:
+        if isinstance(message, Measured):
+            self._measured(message)
+        elif isinstance(message, StepEnded):
+            self._step_ended(message)
+        elif isinstance(message, Started):
             self._tell(BuildStarted(tuple(k.name for k in message.kernels)))
         elif isinstance(message, Ended):
             self._build_error = message.error
-            for task in self._tasks:  # what was not built by now never will be
-                task.waiting.clear()
+            self._measuring.no_compiler = message.error is not None
+            self._measuring.built_all()
         elif isinstance(message.result, BuiltKernel):
             self._kernel_built(message.kernel, message.result)
         else:
@@ -232,128 +284,31 @@ class TuningJob:
             if kernel in task.waiting:
                 task.kernel_built(kernel, built)
 
-    def _drain(self, wait: bool = False) -> None:
+    def _measured(self, message: Measured) -> None:
+        self._measuring.measured(message)
+        if message.lane.step is Step.SCREEN:
+            self._clock.screened(message.seconds)
+        self._progress()
+        stop = self._cancel.is_set() or self._pause.is_set() or self._clock.out_of_time(self._left())
+        message.lane.reply(message, go_on=not stop)
+
+    def _step_ended(self, message: StepEnded) -> None:
+        if message.lane.step is Step.FINAL:
+            self._clock.finished(message.seconds)
         try:
-            if wait:
-                self._receive(self._builds.messages.get(timeout=_TICK_S))
-            while True:
-                self._receive(self._builds.messages.get_nowait())
-        except queue.Empty:
-            return
+            self._measuring.ended(message, self.cancelled)
+        except DeviceError as error:
+            self._measuring.lose(message.lane, error)
+            self._clock.gpus = len(self._measuring.lanes)
+            self._tell(Note("warning", f"{message.lane.usage.gpu} is left out from here on: {error}"))
 
-    # -- measuring, on the job's thread
-
-    def _loop(self) -> None:
-        while not self._cancel.is_set():
-            self._drain()
-            self._progress()
-            if self._pause.is_set():
-                self._cancel.wait(_TICK_S)
-                self._clock.paused(_TICK_S)
-            elif self._clock.out_of_time(self._left()):
-                self._finish_early()
-                return
-            elif not self._measure_next():
-                if all(task.done for task in self._tasks):
-                    return
-                if not self._get_ready():
-                    self._drain(wait=True)
-
-    def _get_ready(self) -> bool:
-        """While the GPU waits for the compilers: a step of what measuring needs beside kernels, if one is left."""
-        return any(self._measurer.get_ready(t.workload, self.options.vendor) for t in self._tasks if not t.done)
-
-    def _measure_next(self) -> bool:
-        """One step of the most advanced task that can go on; False when the GPU has nothing to do."""
-        for task in self._tasks:
-            if not task.done and task.screened:
-                if task.widened:
-                    self._finish(task)
-                else:
-                    self._widen(task)
-                return True
-        ready = [task for task in self._tasks if task.ready]
-        if not ready:
-            return False
-        self._screen(max(ready, key=lambda t: (len(t.ready), t.estimate_us)))
-        return True
-
-    def _screen(self, task: Task) -> None:
-        left = {c.name: (c, built) for c, built in task.take_ready()}
-        outcomes = self._measurer.screen(task.workload, list(left.values())) if left else iter(())
-        began = time.monotonic()
-        for outcome in map(sane, outcomes):
-            candidate, _ = left.pop(outcome.candidate)
-            task.keep(outcome)
-            self._keep(candidate, outcome)
-            self._clock.screened(time.monotonic() - began)
-            began = time.monotonic()
-            self._drain()
-            self._progress()
-            if self._cancel.is_set() or self._pause.is_set() or self._clock.out_of_time(self._left()):
-                task.put_back([c for c, _ in left.values()])
-                return
-        for candidate, _ in left.values():
-            failure = Failure(task.key, candidate.name, Stage.CRASH, "the measuring process gave no outcome")
-            task.keep(failure)
-            self._keep(candidate, failure)
-
-    def _widen(self, task: Task) -> None:
-        """Second step: the best kernels' other launches, which need no compiler."""
-        task.widened = True
-        tried = {*task.measured, *task.failed}
-        for candidate in task.best_screened(_WIDENED_KERNELS):
-            for other in other_launches(candidate, task.workload, self.identity.gpu.spec, self._families, tried):
-                if other.name not in task.candidates:
-                    task.candidates[other.name] = other
-                    task.ready.append(other)
-
-    def _finish(self, task: Task, complete: bool = True) -> None:
-        """Finals: the best few, interleaved with the vendor. Finalists that fail give way to the next ones."""
-        began = time.monotonic()
-        shown: list[str] = []
-        while task.best() is None:
-            finalists = task.best_screened(self.options.finalists, shown)
-            if not finalists and (shown or self._build_error is not None):
-                break
-            self._hold_finals(task, finalists)
-            shown += [c.name for c in finalists]
-            if not finalists:
-                break
-        self._clock.finished(time.monotonic() - began)
-        complete &= not task.cut and self._build_error is None and not self._cancel.is_set()
+    def _close(self, task: Task) -> None:
+        """A task's finals are over."""
+        complete = not (task.cut or self._measuring.over or self._build_error is not None or self.cancelled)
         if complete and task.best() is not None:
             versions = serving_versions(task.workload, self._families, self.identity.gpu.spec)
             self._records.finish(task.key, self.identity, versions, self.options.vendor, self.run_id)
-        task.done = True
         self._tell(WorkloadFinished(task.key, task.best(), task.vendor(), len(task.measured), len(task.failed), False))
-
-    def _hold_finals(self, task: Task, finalists: Sequence[Candidate]) -> None:
-        by_name = {c.name: c for c in finalists}
-        entries = [(c, task.built[c.kernel]) for c in finalists]
-        if not entries and not self.options.vendor:
-            return
-        task.finals.clear()
-        for outcome in map(sane, self._measurer.final(task.workload, entries, self.options.vendor)):
-            candidate = by_name.get(outcome.candidate)
-            if isinstance(outcome, Measurement):
-                task.finals.append(outcome)
-            elif candidate is not None:
-                task.keep(outcome)
-            self._keep(candidate, outcome)
-
-    def _finish_early(self) -> None:
-        """Out of time: stop compiling, and hold the finals of what was screened."""
-        self._builds.stop()
-        unfinished = [task for task in self._tasks if not task.done]
-        self._tell(Note("warning", f"the time is over before {len(unfinished)} workloads were done"))
-        for task in unfinished:
-            if self._cancel.is_set():
-                return
-            task.waiting.clear()
-            task.ready.clear()
-            self._finish(task, complete=False)
-            self._progress()
 
     # -- telling
 
@@ -373,12 +328,25 @@ class TuningJob:
         pending = [t for t in self._tasks if not t.done]
         return sum(t.to_screen for t in pending), len(pending)
 
+    def _tell_notes(self) -> None:
+        """What the measurers noted, each thing once."""
+        for measurer in self._measurers:
+            while measurer.notes:
+                text = measurer.notes.pop(0)
+                if text not in self._noted:
+                    self._noted.add(text)
+                    self._tell(Note("info", text))
+
+    def _tell_usage(self) -> None:
+        if len(self.usages) > 1:
+            for usage in self.usages:
+                self._tell(Note("info", str(usage)))
+
     def _progress(self, force: bool = False) -> None:
         if not force and time.monotonic() - self._last_progress < _PROGRESS_S:
             return
         self._last_progress = time.monotonic()
-        while self._measurer.notes:
-            self._tell(Note("info", self._measurer.notes.pop(0)))
+        self._tell_notes()
         to_screen, to_finish = self._left()
         measured = sum(len(t.measured) for t in self._tasks)
         failed = sum(len(t.failed) for t in self._tasks)

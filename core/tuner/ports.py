@@ -42,9 +42,11 @@ class KernelBuilder(Protocol):
 class Measurer(Protocol):
     """Runs candidates on one GPU. A crash or a hang of a candidate becomes its Failure, never an exception.
 
-    `notes` gathers lines for the user (a vendor library that is absent); the job takes them out and tells them.
+    `name` tells it from the other GPUs of a job ("GPU 0"). `notes` gathers lines for the user (a vendor library that is
+    absent); the job takes them out and tells them.
     """
 
+    name: str
     notes: list[str]
 
     def identity(self) -> GpuIdentity:

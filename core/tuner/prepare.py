@@ -1,5 +1,6 @@
 """What a job still has to do: which workloads the records answer, and a task for each of the others."""
 
+from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 
 from core.fusion.plan import FusionPlan
@@ -9,6 +10,7 @@ from core.records.store import Records
 from core.search.rank import rank
 from core.tuner.events import WorkloadFinished
 from core.tuner.ports import KernelBuilder
+from core.tuner.schedule import Chosen
 from core.tuner.task import Task
 from templates.family import Family, Kernel
 from templates.gpu import GpuSpec
@@ -62,6 +64,31 @@ def make_task(
     for ranked in task.ranking.candidates:
         task.await_kernel(ranked.candidate)
     return task
+
+
+def make_tasks(
+    workloads: Sequence[Workload],
+    identity: Identity,
+    families: Mapping[str, Family],
+    builder: KernelBuilder,
+    limit: int,
+    known: Records | None,
+) -> list[Task]:
+    """A task for each workload, heaviest first; one that stands there several times is that many regions.
+
+    Kernels that are built, or that a heavier workload takes already, cost nothing more. `known`: the records of which
+    outcomes are taken over, None to measure all anew.
+    """
+    counts = Counter(w.key for w in workloads)
+    cheap, tasks = Chosen(builder), []
+    distinct = {w.key: w for w in workloads}
+    for key, workload in sorted(distinct.items(), key=lambda kw: -kw[1].flops * counts[kw[0]]):
+        task = make_task(workload, counts[key], identity.gpu.spec, families, limit, cheap)
+        cheap.take(task.waiting)
+        if known is not None:
+            recall(task, known, identity, builder)
+        tasks.append(task)
+    return tasks
 
 
 def recall(task: Task, records: Records, identity: Identity, builder: KernelBuilder) -> None:

@@ -1,4 +1,4 @@
-"""Which kernels are compiled, and in which order."""
+"""Which kernels are compiled, and in which order; which workload a GPU takes up next."""
 
 from collections.abc import Iterable, Sequence
 
@@ -60,3 +60,27 @@ def keep_only(kept: Sequence[Kernel], tasks: Sequence[Task]) -> None:
     for task in tasks:
         task.cut = not wanted.issuperset(task.waiting)
         task.waiting = {k: c for k, c in task.waiting.items() if k in wanted}
+
+
+def next_task(tasks: Sequence[Task], gpu: int) -> Task | None:
+    """What a free GPU goes on with: its most advanced task, else one of its own or nobody's with the most to screen.
+
+    A task that was begun on another GPU stays there, so that its figures compare; one that was only prepared may move.
+    """
+    able = [t for t in tasks if not t.done and (t.gpu == gpu or not t.begun)]
+    for task in able:
+        if task.screened:
+            return task
+    ready = [t for t in able if t.ready]
+    return max(ready, key=lambda t: (t.gpu in (gpu, None), len(t.ready), t.estimate_us), default=None)
+
+
+def to_prepare(tasks: Sequence[Task], gpu: int, gpus: int) -> list[Task]:
+    """The tasks for which a waiting GPU makes ready: its own, filled up to its share with those of nobody."""
+    left = [t for t in tasks if not t.done]
+    own = [t for t in left if t.gpu == gpu]
+    share = -(-len(left) // gpus)
+    free = [t for t in left if t.gpu is None][: max(0, share - len(own))]
+    for task in free:
+        task.gpu = gpu
+    return own + free

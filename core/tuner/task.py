@@ -19,8 +19,9 @@ _ENOUGH = 3  # measured candidates of a family, before its estimates are correct
 class Task:
     """`regions` are how many regions share the workload: their number weighs its candidates.
 
-    A candidate is `waiting` until its kernel is built, then `ready`, then in `measured` or `failed` (or dropped as
-    hopeless). All three are by candidate name, since that is what outcomes carry.
+    A candidate is `waiting` until its kernel is built, then `ready`, then `running` on the GPU, then in `measured` or
+    `failed` (or dropped as hopeless). The last three are by candidate name, since that is what outcomes carry. `gpu` is
+    the number of the lane that prepares for the task, and that alone measures it once it is `begun`.
     """
 
     workload: Workload
@@ -28,6 +29,7 @@ class Task:
     regions: int = 1
     waiting: dict[Kernel, list[Candidate]] = field(default_factory=dict)
     ready: list[Candidate] = field(default_factory=list)
+    running: dict[str, Candidate] = field(default_factory=dict)
     built: dict[Kernel, BuiltKernel] = field(default_factory=dict)
     candidates: dict[str, Candidate] = field(default_factory=dict)
     measured: dict[str, Measurement] = field(default_factory=dict)
@@ -35,6 +37,10 @@ class Task:
     hopeless: int = 0
     cut: bool = False  # a time budget left kernels out: another run goes on with them
     widened: bool = False  # the best kernels' other launches have been added
+    gpu: int | None = None
+    begun: bool = False
+    shown: list[str] = field(default_factory=list)  # finalists so far, those that failed there too
+    rounds: int = 0  # of finals
     finals: list[Measurement] = field(default_factory=list)
     done: bool = False
 
@@ -50,13 +56,17 @@ class Task:
     @property
     def screened(self) -> bool:
         """Nothing is waiting for the compiler or the GPU."""
-        return not self.waiting and not self.ready
+        return not self.waiting and not self.ready and not self.running
 
     @property
     def to_screen(self) -> int:
         """Candidates without an outcome."""
         waiting = [c for group in self.waiting.values() for c in group]
-        return len(self.ready) + sum(c.name not in self.measured and c.name not in self.failed for c in waiting)
+        return (
+            len(self.ready)
+            + len(self.running)
+            + sum(c.name not in self.measured and c.name not in self.failed for c in waiting)
+        )
 
     def await_kernel(self, candidate: Candidate) -> None:
         self.candidates[candidate.name] = candidate
@@ -83,13 +93,24 @@ class Task:
         ready, self.ready = self.ready, []
         worth = [c for c in ready if not self._is_hopeless(c)]
         self.hopeless += len(ready) - len(worth)
+        self.running = {c.name: c for c in worth}
         return [(c, self.built[c.kernel]) for c in worth]
 
-    def put_back(self, candidates: Sequence[Candidate]) -> None:
-        self.ready = [*candidates, *self.ready]
+    def put_back(self) -> None:
+        """What was to run and did not is ready again."""
+        self.ready = [*self.running.values(), *self.ready]
+        self.running = {}
+
+    def release(self) -> None:
+        """The GPU that had it is gone: another one takes it up, with the outcomes so far."""
+        self.put_back()
+        self.gpu, self.begun = None, False
+        if self.best() is None:
+            self.shown, self.rounds = [], 0
 
     def keep(self, outcome: Outcome) -> None:
         """An outcome of the screening, or a failure in the finals."""
+        self.running.pop(outcome.candidate, None)
         if isinstance(outcome, Failure):
             self.failed[outcome.candidate] = outcome
             self.measured.pop(outcome.candidate, None)

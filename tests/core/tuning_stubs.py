@@ -170,6 +170,7 @@ class SimulatedMeasurer:
     screened: list[tuple[str, str]] = field(default_factory=list)
     finals: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    name: str = "GPU 0"
     on_screen: Callable[[], None] = lambda: None
     closed: bool = False
     steps: int = 0  # what `get_ready` has to do for each workload

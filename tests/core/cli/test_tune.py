@@ -33,12 +33,12 @@ def bench(tmp_path, monkeypatch):
     bench = Bench()
 
     @contextlib.contextmanager
-    def local_job(work, options, gpu, runtime, jobs):
-        bench.asked = (options, gpu, runtime, jobs)
+    def local_job(work, options, gpu, runtime, jobs, gpus):
+        bench.asked, bench.gpus = (options, gpu, runtime, jobs), gpus
         records = Records(shipped=[], families={"stub": bench.family})
         bench.measurer = SimulatedMeasurer(delay_s=bench.delay_s)
         bench.measurer.on_screen = bench.on_screen
-        yield TuningJob(work, IDENTITY, SimulatedBuilder(), bench.measurer, records, options, {"stub": bench.family})
+        yield TuningJob(work, IDENTITY, SimulatedBuilder(), [bench.measurer], records, options, {"stub": bench.family})
 
     monkeypatch.setattr("core.tuner.local.local_job", local_job)
     monkeypatch.setattr("templates.families", lambda: {"stub": bench.family})
@@ -81,10 +81,19 @@ def test_text_goes_to_stdout_and_progress_to_stderr(bench, capsys):
 def test_options_reach_the_job(bench, capsys):
     line = "tune toy --gpu h200 --budget 2.5 --jobs 3 --limit 5 --retune --no-vendor --runtime pycuda -q"
     assert cli.run(line.split()) == 0
-    assert bench.asked == (Options(2.5, 5, False, True), "h200", "pycuda", 3)
+    assert bench.asked == (Options(2.5, 5, False, True), "h200", "pycuda", 3) and bench.gpus == 1
 
 
-@pytest.mark.parametrize("option", ["--budget 0", "--budget x", "--jobs 0", "--limit -1", "--speed -1", "--dtype fp8"])
+@pytest.mark.parametrize(("text", "gpus"), [("2", 2), ("all", None)])
+def test_several_gpus_are_asked_for(bench, capsys, text, gpus):
+    assert cli.run(["tune", "toy", "-q", "--gpus", text]) == 0
+    assert bench.gpus == gpus
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--gpus 0", "--gpus some", "--budget 0", "--budget x", "--jobs 0", "--limit -1", "--speed -1", "--dtype fp8"],
+)
 def test_bad_usage_is_status_2(bench, option, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.run(["tune", "toy", *option.split()])
@@ -161,10 +170,10 @@ def test_persistent_tunes_pairs_and_writes_the_plan_with_those_that_pay(bench, c
     monkeypatch.setattr(local, "gpu_here", lambda name: gpu_identity())
 
     @contextlib.contextmanager
-    def local_job(work, options, gpu, runtime, jobs, proposals):
+    def local_job(work, options, gpu, runtime, jobs, proposals, gpus):
         records = Records(shipped=[], families=families)
         measurer = SimulatedMeasurer()
-        yield TuningJob(work, IDENTITY, SimulatedBuilder(), measurer, records, options, families, proposals=proposals)
+        yield TuningJob(work, IDENTITY, SimulatedBuilder(), [measurer], records, options, families, proposals=proposals)
 
     monkeypatch.setattr(local, "local_job", local_job)
     assert cli.run(["tune", "toy", "--persistent", str(tmp_path / "plan.json")]) == 0

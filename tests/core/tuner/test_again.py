@@ -33,7 +33,9 @@ def again(folder: Path, name: str, measurer: SimulatedMeasurer | None = None) ->
 
 @pytest.fixture
 def tuned(tmp_path: Path) -> WorkloadFinished:
-    job = TuningJob([WORKLOAD], IDENTITY, SimulatedBuilder(), SimulatedMeasurer(), records(tmp_path), families=FAMILIES)
+    job = TuningJob(
+        [WORKLOAD], IDENTITY, SimulatedBuilder(), [SimulatedMeasurer()], records(tmp_path), families=FAMILIES
+    )
     return job.run(lambda event: None)[WORKLOAD.key]
 
 

@@ -46,7 +46,7 @@ def job(folder: Path, work=WORKLOADS, family: StubFamily = FAMILY, builder=None,
         work,
         IDENTITY,
         builder or SimulatedBuilder(),
-        measurer or SimulatedMeasurer(),
+        [measurer or SimulatedMeasurer()],
         records(folder, family),
         Options(**options),
         {family.name: family},
@@ -400,7 +400,7 @@ def test_a_lost_gpu_stops_the_job(tmp_path):
 
 def test_records_that_cannot_be_written_stop_the_job(tmp_path):
     tuning = job(tmp_path)
-    measurer = tuning._measurer
+    (measurer,) = tuning._measurers
 
     def fill() -> None:
         if len(measurer.screened) == 3:

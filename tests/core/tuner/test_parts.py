@@ -1,5 +1,6 @@
 """The parts of a job on their own: its tasks, its order of kernels, its clock, its build thread."""
 
+import queue
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -170,11 +171,11 @@ def test_the_time_for_finals_is_kept_back_and_pauses_do_not_count():
 
 
 def test_the_build_thread_tells_all_and_ends():
-    pause = threading.Event()
-    thread = BuildThread(SimulatedBuilder(), pause)
+    told = queue.Queue()
+    thread = BuildThread(SimulatedBuilder(), threading.Event(), told)
     thread.start(kernels_of(FAMILY)[:2])
     thread._thread.join(10)
-    messages = [thread.messages.get_nowait() for _ in range(5)]
+    messages = [told.get_nowait() for _ in range(5)]
     assert [type(m) for m in messages] == [Started, Built, Started, Built, Ended] and messages[-1].error is None
     thread.join()
 
