@@ -1,5 +1,6 @@
 """Several GPUs of one host in one job. With one GPU the same code runs on that one."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ def test_a_child_sees_its_gpu_alone(here: list[LocalGpu]) -> None:
     for gpu in here:
         told = subprocess.run(
             [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=ROOT,
-            env={"CUDA_VISIBLE_DEVICES": gpu.visible},
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu.visible},
         ).stdout.split()  # fmt: skip
         assert told == ["1", gpu.pci_bus]
 
