@@ -57,6 +57,12 @@ class Case:
             return [Launch(), *([Launch(pdl=True)] if gpu.sm >= 90 else [])]
         return [Launch(), Launch(pdl=True), Launch(variant=2), Launch(variant=3, pdl=True)]
 
+    def launches_for(self, pair: Pair, gpu: GpuSpec) -> list[Launch]:
+        """Of the direct pair the block geometries that serve the pair; else `launches`."""
+        if self.family == "sm90_direct_b2b":
+            return families()[self.family].launches(self.kernel(gpu), pair, gpu)
+        return self.launches(gpu)
+
     @property
     def name(self) -> str:
         return f"{self.family}-{self.stem}-{self.inner}-{self.outer}-{self.dtype}"
@@ -121,6 +127,39 @@ HOPPER_CONVS = [
     Case("sm90_b2b", "48x48x16g3r_m2d2_conv", _PAPER_48),
     Case("sm90_b2b", "48x48x64g4r_m1d1_conv", _PAPER_48[1:]),
 ]
+# Direct pairs: tails along both axes of the image, whole rows and patches, chunks of channels that are not full, other
+# filters, asymmetric padding, dilation; result channels in one pass and in several, more and fewer than the middle.
+_DIRECT_64 = (
+    conv((1, 8, 8, 64), 64, 64), conv((2, 13, 17, 64), 64, 64), conv((32, 56, 56, 64), 64, 64),
+    conv((3, 28, 30, 48), 64, 64), conv((2, 20, 23, 72), 64, 64, 5, 3, (2, 0, 1, 1)), conv((5, 19, 21, 8), 40, 24),
+    conv((2, 21, 19, 72), 64, 64, pad=(2, 2, 2, 2), dilation=(2, 2)), conv((2, 9, 50, 64), 56, 64, 1, 1, (0,) * 4),
+    conv((32, 56, 56, 48), 48, 48),
+)  # fmt: skip
+_DIRECT_ONE_CHUNK = tuple(p for p in _DIRECT_64 if p.first.c <= 64 and p.first.r <= 3)  # whose weights may stay
+_DIRECT_WIDE = (conv((2, 13, 17, 64), 64, 256), conv((32, 56, 56, 64), 64, 256), conv((3, 7, 7, 24), 64, 136))
+_DIRECT_96 = (
+    conv((32, 28, 28, 96), 96, 96), conv((2, 13, 17, 200), 128, 128), conv((3, 28, 30, 64), 72, 40),
+    conv((1, 6, 5, 128), 128, 96),
+)  # fmt: skip
+_DIRECT_192 = (
+    conv((32, 14, 14, 192), 192, 192), conv((3, 14, 14, 64), 136, 192), conv((2, 13, 11, 192), 192, 64),
+    conv((1, 5, 6, 8), 160, 168),
+)  # fmt: skip
+_DIRECT_256 = (conv((32, 14, 14, 256), 256, 256), conv((2, 9, 11, 72), 200, 248))
+DIRECT = [
+    Case("sm90_direct_b2b", "64_1x4_resident", _DIRECT_ONE_CHUNK),
+    Case("sm90_direct_b2b", "112_1x2_resident_u", _DIRECT_ONE_CHUNK, "bias+silu"),
+    Case("sm90_direct_b2b", "112_1x2_streamed", _DIRECT_64, "bias+relu", "bias+add+relu"),
+    Case("sm90_direct_b2b", "224_1x1_streamed", _DIRECT_64, "bias+hard_swish", "scale(0.5)+bias+mul+sigmoid"),
+    Case("sm90_direct_b2b", "112_1x1_streamed_u_o2", _DIRECT_64, "bias", "bias+gelu_tanh", DType.BF16),
+    Case("sm90_direct_b2b", "64_1x4_resident", _DIRECT_WIDE, "bias+leaky_relu(0.01)", "identity"),
+    Case("sm90_direct_b2b", "128_2x1_streamed", _DIRECT_96, "bias+gelu_erf", "bias+add+relu"),
+    Case("sm90_direct_b2b", "112_2x2_streamed_u", (*_DIRECT_96[:2], _DIRECT_96[3])),
+    Case("sm90_direct_b2b", "64_3x1_streamed", _DIRECT_192),
+    Case("sm90_direct_b2b", "64_3x1_streamed_u", _DIRECT_192, "bias+elu(1)", "bias+softplus"),
+    Case("sm90_direct_b2b", "64_3x1_streamed", (*_DIRECT_192, conv((2, 13, 17, 64), 192, 512)), "identity", "add"),
+    Case("sm90_direct_b2b", "64_4x1_streamed", _DIRECT_256, "bias+relu", "bias+relu", DType.BF16),
+]  # fmt: skip
 AMPERE = [
     Case("sm80_b2b", "64x64x128x32rf_4x1_4x1_s3_i16", gemms(64, 128, (10, 8), (777, 96), (50001, 576))),
     Case("sm80_b2b", "64x64x256x32smem_2x2_1x4_s3_i16", gemms(64, 256, (10, 8), (777, 96), (50001, 576))),
@@ -134,4 +173,4 @@ AMPERE = [
         (conv((2, 13, 17, 64), 64, 128), conv((32, 56, 56, 64), 64, 128)),
     ),
 ]  # fmt: skip
-CASES = [*HOPPER_GEMMS, *HOPPER_CONVS, *AMPERE]
+CASES = [*HOPPER_GEMMS, *HOPPER_CONVS, *DIRECT, *AMPERE]

@@ -15,7 +15,7 @@ from templates.family import Launch
 from templates.gpu import GpuSpec
 from templates.types import DType
 from templates.workload import GemmWorkload, Pair
-from tests.gpu.b2b_cases import CASES, HOPPER_CONVS, HOPPER_GEMMS, Case, conv, gemm
+from tests.gpu.b2b_cases import CASES, DIRECT, HOPPER_CONVS, HOPPER_GEMMS, Case, conv, gemm
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
 from tests.gpu.test_kernels_sm80 import (  # noqa: E402  it needs torch
@@ -94,7 +94,7 @@ def test_pair_matches_two_fp32_products(case: Case, kernels: Kernels) -> None:
         torch.manual_seed(0)
         tensors = operands(pair)
         wanted = reference(pair, tensors)
-        for launch in case.launches(gpu):
+        for launch in case.launches_for(pair, gpu):
             d = Guarded((pair.second.m, pair.n1), pair.dtype, SENTINEL, fill=float("nan"))
             run(kernels, case, pair, launch, tensors | {"d": d}, gpu)
             what = f"{case.name} {launch.name} on {pair.key}"
@@ -110,7 +110,7 @@ def test_pair_matches_two_fp32_products(case: Case, kernels: Kernels) -> None:
 def test_the_same_inputs_give_the_same_bits_every_time(kernels: Kernels) -> None:
     """A ring that is handed over too early shows as a rare difference."""
     gpu = spec()
-    for case in (HOPPER_GEMMS[1], HOPPER_GEMMS[3], HOPPER_GEMMS[7], HOPPER_CONVS[0]):
+    for case in (HOPPER_GEMMS[1], HOPPER_GEMMS[3], HOPPER_GEMMS[7], HOPPER_CONVS[0], DIRECT[0], DIRECT[2]):
         pair = case.pairs[2]
         tensors = operands(pair)
         results = []
@@ -121,7 +121,7 @@ def test_the_same_inputs_give_the_same_bits_every_time(kernels: Kernels) -> None
         assert all(torch.equal(results[0], r) for r in results[1:]), case.name
 
 
-CHAINED = ("64x64x64g4r_m1d2", "64x64x64g1s_m1d1_o2", "64x64x64g2r_m1d2_conv")
+CHAINED = ("64x64x64g4r_m1d2", "64x64x64g1s_m1d1_o2", "64x64x64g2r_m1d2_conv", "64_1x4_resident")
 
 
 @pytest.mark.parametrize("stem", CHAINED)
@@ -129,7 +129,8 @@ def test_dependent_launches_wait_for_their_input(stem: str, kernels: Kernels) ->
     """Six pairs, each reading the one before, in a CUDA graph with PDL, equal bit by bit to plain launches."""
     gpu, layers = spec(), 6
     case = next(c for c in CASES if c.stem == stem and (c.inner, c.outer) == ("bias+relu", "bias+relu"))
-    shape = case.specialise(conv((32, 56, 56, 64), 64, 64) if stem.endswith("conv") else gemm(40001, 64, 64, 64))
+    image = case in (*HOPPER_CONVS, *DIRECT)
+    shape = case.specialise(conv((32, 56, 56, 64), 64, 64) if image else gemm(40001, 64, 64, 64))
     kernel = case.kernel(gpu)
     weights = [operands(shape) for _ in range(layers)]
     size = weights[0]["a"].tensor.shape
