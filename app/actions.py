@@ -38,7 +38,17 @@ SPECS = {
     "quit": Spec("Quit", keys="Ctrl+Q"),
     "fuse": Spec("Fuse selected nodes", "fuse", "Ctrl+G"),
     "split": Spec("Split region", "split", "Ctrl+Shift+G"),
-    "reset": Spec("Reset to the automatic plan"),
+    "pin": Spec("Pin region", "pin", "Ctrl+P"),
+    "forbid": Spec("Forbid fusing these", "forbid", "Ctrl+Shift+F"),
+    "allow": Spec("Allow fusing again", keys="Ctrl+Shift+L"),
+    "rf": Spec("Keep intermediate in registers (RF)", keys="Ctrl+1", checkable=True),
+    "smem": Spec("Keep intermediate in shared memory (smem)", keys="Ctrl+2", checkable=True),
+    "anywhere": Spec("Keep intermediate where it is fastest", keys="Ctrl+3", checkable=True),
+    "reset": Spec("Reset to the automatic plan", keys="Ctrl+Shift+A"),
+    "keep_plan": Spec("Keep plan as…", keys="Ctrl+Shift+K", tip="Keep the plan by a name, to switch to and compare"),
+    "rename_plan": Spec("Rename plan…", tip="Give the plan in use another name"),
+    "delete_plan": Spec("Delete plan", tip="Forget the name of the plan in use; undo brings it back"),
+    "compare_plans": Spec("Compare plans…", "compare", "Ctrl+D", "Two plans side by side: time, and every difference"),
     "copy": Spec("Copy name", "copy", "Ctrl+Shift+C", "Copy the names of the selected nodes"),
     "find": Spec("Find…", "search", "Ctrl+F", "Find nodes by name, operator, shape or tensor"),
     "fit": Spec("Fit graph\tF", "fit", "", "Show the whole graph (F)"),
@@ -76,11 +86,14 @@ SPECS = {
     ),
 }
 
-
+PLAN = (
+    "fuse split pin | forbid allow | rf smem anywhere | reset | keep_plan rename_plan delete_plan compare_plans"
+    " | load_plan save_plan"
+)
 MENUS = {
-    "&File": "open samples recent | save_project save_project_as | load_plan save_plan | export report netron"
-    " | close_tab quit",
-    "&Edit": "undo redo | fuse split reset | copy find select_region",
+    "&File": "open samples recent | save_project save_project_as | export report netron | close_tab quit",
+    "&Edit": "undo redo | copy find select_region",
+    "&Plan": PLAN,
     "&View": "fit zoom fold | back forward producers consumers | theme_system theme_light theme_dark"
     " | panels reset_layout",
     "&Run": "tune tune_selected retune | pause cancel | replay replay_records",
@@ -139,18 +152,18 @@ class Actions:
         own = {"undo": undo, "redo": redo}
         for title, names in MENUS.items():
             menu = bar.addMenu(title)
-            menu.setToolTipsVisible(True)
-            for name in names.split():
-                if name == "|":
-                    menu.addSeparator()
-                elif name in submenus:
-                    menu.addMenu(submenus[name])
-                else:
-                    menu.addAction(own.get(name) or self[name])
-        self.plan_menu.setToolTipsVisible(True)
-        self.plan_menu.addActions([self["fuse"], self["split"], self["reset"]])
-        self.plan_menu.addSeparator()
-        self.plan_menu.addActions([self["load_plan"], self["save_plan"]])
+            self._fill(menu, names, submenus, own)
+        self._fill(self.plan_menu, PLAN, {}, {})
+
+    def _fill(self, menu: QMenu, names: str, submenus: dict[str, QMenu], own: dict[str, QAction]) -> None:
+        menu.setToolTipsVisible(True)
+        for name in names.split():
+            if name == "|":
+                menu.addSeparator()
+            elif name in submenus:
+                menu.addMenu(submenus[name])
+            else:
+                menu.addAction(own.get(name) or self[name])
 
     def _toolbar(self) -> QToolBar:
         bar = self.window.addToolBar("Main")

@@ -1,7 +1,7 @@
 """One open model: its graph, plan, selection and run. Panels listen to its signals and read; only it changes."""
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,22 @@ from core.fusion.plan import FusionPlan, LeftAlone, Region
 from core.graph.repeats import Repeat
 from core.session import Session
 from core.tuner.events import Event
+from templates.gpu import GpuSpec
 
 if TYPE_CHECKING:
     from app.loading import Opened, Shape
     from app.window import MainWindow
 
 MOST_BACK = 100  # selections to go back to
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The plan as it stands, the kept plan that it started from ("" for the automatic one), and the kept ones."""
+
+    current: FusionPlan
+    name: str = ""
+    kept: dict[str, FusionPlan] = field(default_factory=dict)
 
 
 class Document(QObject):
@@ -55,6 +65,8 @@ class Document(QObject):
         self.project: Path | None = None  # the file that it was opened from or saved to
         self.place: tuple[float, float, float] | None = None  # zoom and centre while another tab is shown
         self.wanted_view: dict[str, Any] = {}  # of the project it came from, until it is first shown
+        self.gpu: GpuSpec | None = None  # what is aimed at
+        self.plans = Plans(session.plan)
         self._set_plan(session.plan)
 
     @property
@@ -82,9 +94,19 @@ class Document(QObject):
             "folded": bool(self.model.folds),
         }
 
-    def set_plan(self, plan: FusionPlan) -> None:
-        self._set_plan(plan)
+    def set_plans(self, plans: Plans) -> None:
+        self.plans = plans
+        self._set_plan(plans.current)
         self.plan_changed.emit()
+
+    @property
+    def plan_title(self) -> str:
+        """Which plan this is: "automatic", a kept plan's name, or that with what tells it was changed since."""
+        name = self.plans.name
+        start = self.plans.kept.get(name) if name else self.automatic
+        if self.plan == start:
+            return name or "automatic"
+        return f"{name}, edited" if name else "edited"
 
     def _set_plan(self, plan: FusionPlan) -> None:
         self.plan = plan
@@ -165,6 +187,11 @@ class Document(QObject):
         found = {self.region_of_box[i] for i in self.selection}
         at = found.pop() if len(found) == 1 else -1
         return self.plan.regions[at] if at >= 0 else None
+
+    def selected_regions(self) -> list[Region]:
+        """The regions that selected operators lie in, in the plan's order."""
+        chosen = {r.id for n in self.selected_nodes() if (r := self.plan.region_of(n)) is not None}
+        return [r for r in self.plan.regions if r.id in chosen]
 
     def region_at(self, box: int) -> Region | None:
         at = self.region_of_box[box]

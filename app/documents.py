@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, QUrl, Signal
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabBar
 
 from app.background import Job
-from app.document import Document
+from app.document import Document, Plans
 from app.loading import Opened, Request, load, shape, warm_up
 from core.errors import BoltError
 from core.importer.samples import sample_names
@@ -80,16 +80,16 @@ class Documents(QObject):
         self.load(Request(source, None, DType.F16))
 
     def reopen(self, batch: int | None, dtype: DType) -> None:
-        """The current model at another batch or type, in its tab."""
+        """The current model at another batch or type, in its tab, with its plans."""
         document = self.current
         if document is None:
             return
-        if self.window.tuning.tuned is document or not self.window.may_drop_edits(document):
+        if self.window.tuning.tuned is document:
             self.switched.emit()
             return
-        self.load(
-            Request(document.session.source, batch, dtype, view=document.view_state(self.window)), Origin(document)
-        )
+        now = self.window.projects.project_of(document)
+        request = Request(document.session.source, batch, dtype, now.plan, now.view, now.kept, now.plan_name)
+        self.load(request, Origin(document, document.project))
 
     def load(self, request: Request, origin: Origin | None = None) -> None:
         """Read a model and show it; one at a time, in the order they were asked for."""
@@ -113,12 +113,13 @@ class Documents(QObject):
         self.window.status.show_busy("")
         document = Document(opened.session, self, opened)
         document.project = origin.project
-        if opened.plan is not None:
-            document.set_plan(opened.plan)
+        document.set_plans(Plans(opened.plan or opened.session.plan, opened.plan_name, opened.kept))
         document.wanted_view = dict(opened.view)
         if origin.kept is not None:
             document.undo.resetClean()
             origin.kept.unlink(missing_ok=True)
+        elif origin.replaced is not None and origin.replaced.edited:
+            document.undo.resetClean()
         elif origin.project is not None or document.path is not None:
             self.window.remember(str(origin.project or document.path))
         self.add(document, origin.replaced)

@@ -34,14 +34,15 @@ class Estimates(QObject):
         window.commands.gpu.currentIndexChanged.connect(self.refresh)
 
     def refresh(self) -> None:
-        """Show what is known for the plan and the GPU, and start on the rest."""
+        """Show what is known for the plans and the GPU, and start on the rest."""
         document = self.window.document
         if document is None:
             return
         if self._job is not None:
             self._job.cancel()
         gpu = self.window.tuning.gpu
-        wanted = {key: regions[0].workload for key, regions in document.plan.workloads.items()}
+        plans = (document.plan, document.automatic, *document.plans.kept.values())
+        wanted = {key: regions[0].workload for plan in plans for key, regions in plan.workloads.items()}
         missing = [w for key, w in wanted.items() if w is not None and (key, gpu) not in self._known]
         document.set_estimates({key: e for key in wanted if (e := self._known.get((key, gpu))) is not None})
         self._job = None

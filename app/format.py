@@ -4,7 +4,10 @@ from html import escape
 
 from core.measure.measurement import Measurement
 from templates.attention import AttentionWorkload
+from templates.types import Residence
 from templates.workload import ConvWorkload, GemmWorkload, Pair, Workload
+
+RESIDENCES = {Residence.RF: "RF", Residence.SMEM: "smem"}
 
 
 def figures(value: float, digits: int = 3) -> str:
@@ -48,7 +51,7 @@ def seconds(value: float) -> str:
 def nbytes(value: float) -> str:
     for unit in ("B", "KiB", "MiB"):
         if value < 1024 or unit == "MiB":
-            return f"{figures(value)} {unit}"
+            return f"{value:.0f} B" if unit == "B" else f"{figures(value)} {unit}"
         value /= 1024
     raise AssertionError("unreachable")
 
@@ -62,9 +65,10 @@ def shape(extents: tuple[int, ...]) -> str:
 
 
 def workload_line(workload: Workload) -> str:
-    """One short line: "conv 3x3 64 -> 128, 56x56, stride 2, batch 32"; a pair's ends with ", then -> 256"."""
+    """One short line: "conv 3x3 64 -> 128, 56x56, stride 2, batch 32"; a pair ends with ", then -> 256, in smem"."""
     if isinstance(workload, Pair):
-        return f"{workload_line(workload.first)}, then -> {workload.n1}"
+        kept = f", in {RESIDENCES[workload.residence]}" if workload.residence else ""
+        return f"{workload_line(workload.first)}, then -> {workload.n1}{kept}"
     if isinstance(workload, AttentionWorkload):
         return attention_line(workload)
     if isinstance(workload, GemmWorkload):

@@ -1,7 +1,7 @@
 """Opening a model: import, plan and layout, all off the GUI thread."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,15 @@ FOLDED_FROM = 1500  # nodes: a larger model opens with its repeated blocks folde
 
 @dataclass(frozen=True)
 class Request:
-    """Which model, and how. `batch` None is the model's own; `plan` is a plan file's content, `view` a project's."""
+    """Which model, and how. `batch` None is the model's own; the rest is of a project (core.project)."""
 
     source: str
     batch: int | None
     dtype: DType
     plan: Mapping[str, Any] | None = None
     view: Mapping[str, Any] = field(default_factory=dict)
+    kept: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    plan_name: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Opened:
-    """`full` has every node a box, `shape` is what is shown first. `plan` is set where it is not the automatic one."""
+    """`full` has every node a box, `shape` is what is shown first. `plan` is set where it is not the automatic one;
+    `kept` are the plans that a project keeps by name.
+    """
 
     session: Session
     full: GraphModel
@@ -50,6 +54,8 @@ class Opened:
     shape: Shape
     plan: FusionPlan | None = None
     view: Mapping[str, Any] = field(default_factory=dict)
+    kept: dict[str, FusionPlan] = field(default_factory=dict)
+    plan_name: str = ""
 
 
 def load(request: Request, aspect: float, check: Callable[[], None]) -> Opened:
@@ -62,8 +68,10 @@ def load(request: Request, aspect: float, check: Callable[[], None]) -> Opened:
     session = open_model(source, request.batch, request.dtype)
     check()
     plan = plan_from(request.plan, session.graph, request.dtype, "of the project") if request.plan else None
+    kept = {n: plan_from(p, session.graph, request.dtype, f"{n} of the project") for n, p in request.kept.items()}
     folded = bool(request.view.get("folded", len(session.graph.nodes) > FOLDED_FROM))
-    return open_session(session, plan, folded, aspect, check, request.view)
+    opened = open_session(session, plan, folded, aspect, check, request.view)
+    return replace(opened, kept=kept, plan_name=request.plan_name if request.plan_name in kept else "")
 
 
 def open_session(

@@ -46,7 +46,10 @@ class ProjectControl(QObject):
         plan = None if document.plan == document.automatic else plan_data(document.plan)
         session = document.session
         view = document.view_state(self.window)
-        return Project(session.source, session.batch, session.dtype, self.window.tuning.gpu, plan, view)
+        kept = {name: plan_data(p) for name, p in document.plans.kept.items()}
+        return Project(
+            session.source, session.batch, session.dtype, self.window.tuning.gpu, plan, view, kept, document.plans.name
+        )
 
     # Files --------------------------------------------------------------------------------------------------------
 
@@ -84,7 +87,9 @@ class ProjectControl(QObject):
             self.window.log.add("error", str(error))
             return
         self.window.tuning.choose_gpu(project.gpu)
-        request = Request(project.model, project.batch, project.dtype, project.plan, project.view)
+        request = Request(
+            project.model, project.batch, project.dtype, project.plan, project.view, project.kept, project.plan_name
+        )
         self.window.documents.load(request, Origin(kept=path) if kept else Origin(project=path))
 
     # Autosave -----------------------------------------------------------------------------------------------------

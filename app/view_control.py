@@ -145,6 +145,7 @@ class ViewControl(QObject):
         bottom, modes = window.bottom, window.canvas.legend.mode
         found += [Entry(f"Show {bottom.tabText(i)}", partial(bottom.setCurrentIndex, i)) for i in range(bottom.count())]
         found += [Entry(f"Colour by {m.value.lower()}", partial(modes.setCurrentIndex, i)) for i, m in enumerate(Mode)]
+        found += window.plans.kept.entries()
         document = window.document
         if document is not None:
             names = [n.name for n in document.graph.nodes[:MOST_NODES]]

@@ -44,6 +44,7 @@ from templates.types import DType
 
 Area = Qt.DockWidgetArea
 LAYOUT_VERSION = 2
+LOOK = "select_region zoom producers consumers copy"
 
 
 class Panel(Protocol):
@@ -178,6 +179,7 @@ class MainWindow(QMainWindow):
         self.welcome.open_wanted.connect(documents.choose)
         self.welcome.chosen.connect(self.open)
         self.regions.chosen.connect(self.zoom_to_selection)
+        self.regions.menu_wanted.connect(self._context_menu)
         self.nodes.chosen.connect(self.zoom_to_selection)
         self.canvas.view.menu_wanted.connect(self._context_menu)
         self.canvas.view.opened.connect(self.details.text.setFocus)
@@ -339,7 +341,8 @@ class MainWindow(QMainWindow):
             return
         menu = QMenu(self)
         menu.setToolTipsVisible(True)
-        for group in ("fuse split reset", "tune_selected retune", "select_region zoom producers consumers copy"):
+        places = "rf smem anywhere" if self.commands["anywhere"].isEnabled() else ""
+        for group in ("fuse split pin", "forbid allow", places, "tune_selected retune", LOOK):
             menu.addActions([self.commands[name] for name in group.split()])
             menu.addSeparator()
         offer = edits.fuse_offer(self.document)

@@ -8,6 +8,7 @@ from PySide6.QtCore import (
     QItemSelectionModel,
     QModelIndex,
     QPersistentModelIndex,
+    QPoint,
     QRect,
     QSize,
     Qt,
@@ -32,11 +33,13 @@ from app.format import micros, one_line, ratio, tip, workload_line
 from app.graph.model import box_line, region_title
 from app.run import Changes, State
 from app.theme import Theme, base_font, icon, pixmap
+from core.fusion.edit import bans_at
 from core.fusion.plan import Region
 
 HATCH = Qt.BrushStyle.BDiagPattern
 Index = QModelIndex | QPersistentModelIndex
 ICONS = {State.QUEUED: "queued", State.RUNNING: "running", State.DONE: "done", State.FAILED: "failed"}
+MARKS = {"pin": "pinned", "forbid": "a fusion with it is forbidden"}
 TOKENS = {
     "queued": "faint",
     "running": "accent",
@@ -79,7 +82,23 @@ class RegionModel(QAbstractListModel):
 
     def _haystack(self, region: Region) -> str:
         work = region.workload.key if region.workload else ""
-        return f"{region.id} {self.title(region)} {region.reason} {' '.join(region.nodes)} {work}".lower()
+        marks = " ".join(MARKS[mark] for mark in self.marks(region))
+        return f"{region.id} {self.title(region)} {region.reason} {' '.join(region.nodes)} {work} {marks}".lower()
+
+    def bans(self, region: Region) -> list[tuple[str, ...]]:
+        """The forbidden fusions that name a node of the region."""
+        return bans_at(self.document.plan, region.nodes) if self.document else []
+
+    def marks(self, region: Region) -> list[str]:
+        """What the user decided of the region, each by the name of its icon."""
+        return ["pin"] * region.pinned + ["forbid"] * bool(self.bans(region))
+
+    def told(self, region: Region) -> str:
+        """The tooltip's lines."""
+        lines = [region.reason, f"Nodes: {box_line(region.nodes)}"]
+        lines += ["Pinned: planning leaves it as it is."] * region.pinned
+        lines += [f"Forbidden: {' + '.join(ban)}" for ban in self.bans(region)]
+        return "\n".join(lines)
 
     def touched(self) -> None:
         if self.shown:
@@ -102,9 +121,10 @@ class RegionModel(QAbstractListModel):
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
             speed = self.speedup(region)
             said = f", {ratio(speed)} {self.document.run.provenance}" if speed else ""
-            return f"{region.id} {self.title(region)}{said}, {self.state(region)}"
+            decided = "".join(f", {MARKS[mark]}" for mark in self.marks(region))
+            return f"{region.id} {self.title(region)}{said}, {self.state(region)}{decided}"
         if role == Qt.ItemDataRole.ToolTipRole:
-            return tip(f"{region.reason}\nNodes: {box_line(region.nodes)}")
+            return tip(self.told(region))
         return None
 
     def title(self, region: Region) -> str:
@@ -157,7 +177,11 @@ class RegionDelegate(QStyledItemDelegate):
         alone = region.workload is None
         painter.setFont(base_font(13))
         painter.setPen(t["muted" if alone else "text"])
-        self._line(painter, QRect(left, area.top() + 5, right - left, 19), f"{region.id}  {self.model.title(region)}")
+        place = QRect(left, area.top() + 5, right - left, 19)
+        for mark in self.model.marks(region):
+            painter.drawPixmap(place.left(), place.top() + 3, pixmap(mark, t.hex("accent"), 13, scale))
+            place.setLeft(place.left() + 17)
+        self._line(painter, place, f"{region.id}  {self.model.title(region)}")
         painter.setFont(base_font(11))
         painter.setPen(t["bad"] if not region.supported else t["faint" if alone else "muted"])
         second = workload_line(region.workload) if region.workload else region.reason
@@ -225,6 +249,7 @@ class RegionsPanel(QWidget):
     """Filter over the list. Choosing a row selects the region's nodes; `chosen` asks the canvas to show them."""
 
     chosen = Signal()
+    menu_wanted = Signal(QPoint)  # global position
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -252,8 +277,16 @@ class RegionsPanel(QWidget):
         layout.addWidget(self.list)
         self._search = self.filter.addAction(icon("search", theme, "faint"), QLineEdit.ActionPosition.LeadingPosition)
         self.filter.textChanged.connect(self._refilter)
+        self.list.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.list.customContextMenuRequested.connect(self._menu)
         self.list.selectionModel().currentChanged.connect(self._current_changed)
         self._syncing = False
+
+    def _menu(self, place: QPoint) -> None:
+        """Of the row under the mouse."""
+        if self.list.indexAt(place).isValid():
+            self.list.setCurrentIndex(self.list.indexAt(place))
+            self.menu_wanted.emit(self.list.viewport().mapToGlobal(place))
 
     def set_document(self, document: Document | None) -> None:
         self.model.set_document(document)

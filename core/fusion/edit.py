@@ -8,12 +8,12 @@ from core.fusion.derive import Objection, derive
 from core.fusion.grow import banned
 from core.fusion.plan import FusionPlan, Kind, Region
 from core.fusion.replan import Mark, replan, with_marks
-from core.fusion.residence import refused
+from core.fusion.residence import refused, unserved
 from core.fusion.values import native_dtype
 from core.graph.ir import Graph
 from templates.gpu import GpuSpec
 from templates.types import Residence
-from templates.workload import Workload
+from templates.workload import Pair, Workload
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,10 @@ class Verdict:
     workload: Workload | None = None
 
 
-def check(graph: Graph, plan: FusionPlan, nodes: Sequence[str]) -> Verdict:
-    """Whether exactly these nodes could run as one kernel, and the plan lets them. Never raises: unknown names are a
-    reason too.
+def check(graph: Graph, plan: FusionPlan, nodes: Sequence[str], gpu: GpuSpec | None = None) -> Verdict:
+    """Whether exactly these nodes could run as one kernel, and the plan lets them; on the GPU, if one is given.
+
+    Never raises: unknown names are a reason too.
     """
     made = derive(graph, nodes, plan.dtype, native_dtype(graph))
     if isinstance(made, Objection):
@@ -43,6 +44,8 @@ def check(graph: Graph, plan: FusionPlan, nodes: Sequence[str]) -> Verdict:
     ban = banned(made.nodes, [frozenset(b) for b in plan.forbidden])
     if ban is not None:
         return Verdict(False, None, f"{ban}; allow it first", made.nodes[-1])
+    if gpu is not None and isinstance(made.workload, Pair) and (lacking := unserved(made.workload, gpu)) is not None:
+        return Verdict(False, None, f"no kernel for this pair on {gpu.name}: {lacking}", made.nodes[-1])
     return Verdict(True, made.kind, made.reason, workload=made.workload)
 
 

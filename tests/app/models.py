@@ -41,3 +41,21 @@ def write_small(path: Path, names: dict[str, str] | None = None) -> Path:
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
+
+
+def write_pair(path: Path) -> Path:
+    """fc1 - relu1 - fc2 over 4096 rows, then softmax1: two products that one kernel can run."""
+    rng = np.random.default_rng(5)
+    weights = [
+        numpy_helper.from_array(rng.uniform(-0.2, 0.2, (64, 64)).astype(np.float32), name) for name in ("w1", "w2")
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["data", "w1"], ["h1"], "fc1"),
+        helper.make_node("Relu", ["h1"], ["h2"], "relu1"),
+        helper.make_node("MatMul", ["h2", "w2"], ["h3"], "fc2"),
+        helper.make_node("Softmax", ["h3"], ["probabilities"], "softmax1"),
+    ]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [4096, 64])] for name in ("data", "probabilities")]
+    graph = helper.make_graph(nodes, "pair", *ends, weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path

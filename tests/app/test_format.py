@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.format import figures, micros, nbytes, seconds, workload_line
+from templates.types import Residence
 from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload
 
 
@@ -41,3 +42,5 @@ def test_workloads_in_one_line() -> None:
     assert workload_line(conv) == "3x3 64 -> 128, 56x56, stride 2, groups 2, batch 32"
     assert workload_line(B2bConvWorkload(conv, 96)).endswith(", batch 32, then -> 96")
     assert workload_line(B2bGemmWorkload(GemmWorkload(1, 2, 3), 4)) == "1 x 2 x 3, then -> 4"
+    kept = B2bGemmWorkload(GemmWorkload(1, 2, 3), 4, residence=Residence.RF)
+    assert workload_line(kept) == "1 x 2 x 3, then -> 4, in RF"

@@ -146,6 +146,15 @@ def test_a_residence_without_a_kernel_is_refused(width: int, residence: str, gpu
     assert reason in str(caught.value)
 
 
+def test_a_pair_that_no_kernel_runs_on_the_gpu_is_no_fusion() -> None:
+    graph = tower(2048)
+    nodes = ["fc1", "relu1", "fc2"]
+    assert edit.check(graph, plan(graph), nodes).legal
+    verdict = edit.check(graph, plan(graph), nodes, H200)
+    assert not verdict.legal and "no kernel for this pair on NVIDIA H200: " in verdict.reason
+    assert verdict.offending_node == "fc2"
+
+
 def test_only_a_pair_has_a_residence() -> None:
     graph = residual()
     with pytest.raises(PlanError, match=r"r0 \(conv\) has no intermediate to place"):
