@@ -1,56 +1,33 @@
-"""The generated CUDA source of a candidate, coloured; it is what the exporter compiles."""
+"""A candidate as text: the CUDA source that the exporter compiles too, its PTX and its machine code, coloured."""
 
-import re
-
-from PySide6.QtGui import QColor, QFont, QGuiApplication, QShowEvent, QSyntaxHighlighter, QTextCharFormat, QTextDocument
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPlainTextEdit, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QFont, QGuiApplication, QShowEvent
+from PySide6.QtWidgets import (
+    QComboBox,
+    QHBoxLayout,
+    QLabel,
+    QPlainTextEdit,
+    QPushButton,
+    QSizePolicy,
+    QStackedWidget,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from app.document import Document
 from app.explaining import Explaining
+from app.exporting import gpu_title
 from app.follow import Follower
+from app.listing import Form, Listing, Listings
+from app.panels.colouring import Highlighter
 from app.run import Changes
 from app.theme import Theme, base_font, icon
+from templates.family import Kernel
 from templates.workload import Workload
 
-WORDS = (
-    "alignas|auto|bool|break|case|char|class|const|constexpr|continue|decltype|default|do|double|"
-    "else|enum|explicit|extern|false|float|for|if|inline|int|long|namespace|nullptr|operator|private|"
-    "public|return|short|signed|sizeof|static|static_assert|struct|switch|template|this|true|typedef|"
-    "typename|union|unsigned|using|void|volatile|while|__global__|__device__|__host__|__shared__|"
-    "__restrict__|__launch_bounds__"
-)
-RULES = (
-    ("op.gemm", re.compile(rf"\b(?:{WORDS})\b")),
-    ("op.pool", re.compile(r"\b(?:cutlass|cute|bolt)\b")),
-    ("op.arithmetic", re.compile(r"\b\d[\w.]*\b")),
-    ("op.activation", re.compile(r'"(?:[^"\\]|\\.)*"|<[\w./]+\.h(?:pp)?>')),
-    ("kind.pointwise", re.compile(r"^\s*#.*$")),
-    ("faint", re.compile(r"//.*$")),
-)
-NOTHING = "Select a tuned region, or a row of Candidates, to see the source that is compiled for it."
-
-
-class CudaHighlighter(QSyntaxHighlighter):
-    """Line by line; later rules win over earlier ones."""
-
-    def __init__(self, document: QTextDocument, theme: Theme) -> None:
-        super().__init__(document)
-        self.set_theme(theme)
-
-    def set_theme(self, theme: Theme) -> None:
-        self.formats = [(pattern, _format(theme[token])) for token, pattern in RULES]
-        self.rehighlight()
-
-    def highlightBlock(self, text: str) -> None:
-        for pattern, style in self.formats:
-            for match in pattern.finditer(text):
-                self.setFormat(match.start(), match.end() - match.start(), style)
-
-
-def _format(color: QColor) -> QTextCharFormat:
-    made = QTextCharFormat()
-    made.setForeground(color)
-    return made
+NOTHING = "Select a tuned region, or a row of Candidates, to see its kernel as CUDA source, PTX and machine code."
+VENDORS = "No template makes this kernel: it is the vendor's, or of an older version of its family."
 
 
 class SourcePanel(QWidget):
@@ -60,36 +37,79 @@ class SourcePanel(QWidget):
         super().__init__(parent)
         self._links = Follower()
         self.explaining = explaining
+        self.listings = Listings(explaining.background, self)
         self.document: Document | None = None
         self.gpu = ""
         self._chosen: tuple[str, str] | None = None  # workload key, candidate
-        self.name = QLabel()
-        self.name.setObjectName("muted")
+        self._kernel: Kernel | None = None  # of what is shown
+        self.form = QComboBox()
+        self.form.setAccessibleName("Show as")
+        for form in Form:
+            self.form.addItem(form.value, form)
+        self.name, self.facts = QLabel(), QLabel()
+        for label in (self.name, self.facts):
+            label.setObjectName("muted")
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+            # a long name is cut off; it never widens the window
+            label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.copy = QToolButton()
-        self.copy.setToolTip("Copy the source")
-        self.copy.setAccessibleName("Copy the source")
-        self.text = QPlainTextEdit(readOnly=True)
-        self.text.setAccessibleName("Generated source")
-        self.text.setPlaceholderText(NOTHING)
-        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
-        font = base_font(12)
-        font.setFamilies(["monospace"])
-        font.setStyleHint(QFont.StyleHint.Monospace)
-        self.text.setFont(font)
-        self.text.document().setDocumentMargin(10)
-        self.highlighter = CudaHighlighter(self.text.document(), theme)
+        self.copy.setToolTip("Copy the text")
+        self.copy.setAccessibleName("Copy the text")
+        self.text = self._text()
+        self.highlighter = Highlighter(self.text.document(), theme)
+        self.pages = QStackedWidget()
+        self.pages.addWidget(self.text)
+        self.pages.addWidget(self._empty_page())
         bar = QHBoxLayout()
-        bar.setContentsMargins(12, 5, 8, 3)
-        bar.addWidget(self.name, 1)
+        bar.setContentsMargins(8, 5, 8, 3)
+        bar.setSpacing(12)
+        bar.addWidget(self.form)
+        titles = QVBoxLayout()
+        titles.setSpacing(0)
+        titles.addWidget(self.name)
+        titles.addWidget(self.facts)
+        bar.addLayout(titles, 1)
         bar.addWidget(self.copy)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addLayout(bar)
-        layout.addWidget(self.text, 1)
+        layout.addWidget(self.pages, 1)
         self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.text.toPlainText()))
+        self.form.currentIndexChanged.connect(self.refresh)
+        self.act.clicked.connect(self._act)
         explaining.ready.connect(self.refresh)
+        self.listings.ready.connect(self.refresh)
         self.set_theme(theme)
+
+    def _text(self) -> QPlainTextEdit:
+        text = QPlainTextEdit(readOnly=True)
+        text.setAccessibleName("The kernel as text")
+        text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        font = base_font(12)
+        font.setFamilies(["monospace"])
+        font.setStyleHint(QFont.StyleHint.Monospace)
+        text.setFont(font)
+        text.document().setDocumentMargin(10)
+        return text
+
+    def _empty_page(self) -> QWidget:
+        page = QWidget()
+        self.empty = QLabel(wordWrap=True)
+        self.empty.setObjectName("muted")
+        self.empty.setTextFormat(Qt.TextFormat.PlainText)
+        self.empty.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.act = QPushButton()
+        layout = QVBoxLayout(page)
+        layout.setContentsMargins(24, 8, 24, 8)
+        layout.setSpacing(10)
+        layout.addStretch(1)
+        layout.addWidget(self.empty)
+        layout.addWidget(self.act, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addStretch(1)
+        return page
 
     def set_theme(self, theme: Theme) -> None:
         self.copy.setIcon(icon("copy", theme))
@@ -118,6 +138,7 @@ class SourcePanel(QWidget):
 
     def _run_changed(self, changes: Changes) -> None:
         if changes.finished:
+            self.listings.look_again()
             self.refresh()
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -139,21 +160,56 @@ class SourcePanel(QWidget):
             return region.workload, run.best.candidate
         return (region.workload, estimate.candidate) if estimate is not None else None
 
+    @property
+    def shown_form(self) -> Form:
+        return Form(self.form.currentData())  # Qt hands a StrEnum back as plain text
+
     def refresh(self) -> None:
         if not self.isVisible():
             return
         wanted = self._wanted()
-        text, name = "", ""
-        if wanted is not None:
-            story = self.explaining.story(wanted[0], self.gpu, wanted[1])
-            name = wanted[1]
-            if story is None:
-                text = "// working it out"
-            elif story.source:
-                text = story.source
-            else:
-                text = "// No template makes this kernel: it is the vendor's, or of an older version of its family."
+        self._kernel = None
+        if wanted is None:
+            self._show("", Listing(why_not=NOTHING))
+            return
+        story = self.explaining.story(wanted[0], self.gpu, wanted[1])
+        if story is None:
+            self._show(wanted[1], Listing(why_not="Looking for the kernel."))
+        elif story.explained is None:
+            self._show(wanted[1], Listing(why_not=story.source.removeprefix("// ") or VENDORS))
+        elif self.shown_form is Form.CUDA:
+            self._show(wanted[1], Listing(story.source))
+        else:
+            self._kernel = story.explained.candidate.kernel
+            self._show(wanted[1], self._listing(self._kernel))
+
+    def _listing(self, kernel: Kernel) -> Listing:
+        found = self.listings.listing(kernel, self.gpu, self.shown_form)
+        if found is not None:
+            return found
+        compiling = self.listings.compiling(kernel, self.gpu, self.shown_form)
+        return Listing(why_not=f"Compiling for {gpu_title(self.gpu)}." if compiling else "Looking in the cache.")
+
+    def _show(self, name: str, shown: Listing) -> None:
         self.name.setText(name)
-        self.copy.setEnabled(bool(text))
-        if text != self.text.toPlainText():
-            self.text.setPlainText(text)
+        self.name.setToolTip(name)
+        self.facts.setText(shown.facts)
+        self.facts.setToolTip(shown.facts)
+        self.facts.setVisible(bool(shown.facts))
+        self.copy.setEnabled(bool(shown.text))
+        self.pages.setCurrentIndex(0 if shown.text else 1)
+        self.empty.setText(shown.why_not)
+        compiling = self._kernel is not None and self.listings.compiling(self._kernel, self.gpu, self.shown_form)
+        self.act.setVisible(shown.offer or compiling)
+        self.act.setText("Stop" if compiling else f"Compile for {gpu_title(self.gpu)}")
+        if shown.text != self.text.toPlainText():
+            self.highlighter.form = self.shown_form
+            self.text.setPlainText(shown.text)
+
+    def _act(self) -> None:
+        if self._kernel is None:
+            return
+        if self.listings.compiling(self._kernel, self.gpu, self.shown_form):
+            self.listings.stop(self._kernel, self.gpu, self.shown_form)
+        else:
+            self.listings.compile(self._kernel, self.gpu, self.shown_form)

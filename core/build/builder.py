@@ -50,14 +50,16 @@ class Builder:
         cache_dir: Path | None = None,
         jobs: int | None = None,
         families_by_name: Mapping[str, Family] | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
+        """`stop`: setting it does what `close` does."""
         self.toolchain = toolchain
         self.gpu = gpu
         self.cache = KernelCache(cache_dir or default_cache_dir())
         self.jobs = jobs or default_jobs(LIGHT_NVCC_BYTES)
         self._families = families() if families_by_name is None else families_by_name
         self._keys: dict[Kernel, str] = {}
-        self._closed = threading.Event()
+        self._closed = stop or threading.Event()
 
     def __contains__(self, kernel: object) -> bool:
         """Whether the kernel is compiled already, so that taking it costs nothing."""
