@@ -4,8 +4,8 @@ from math import ceil, gcd
 
 from templates.epilogue import Epilogue
 from templates.gpu import GpuSpec
-from templates.types import DType
-from templates.workload import ConvWorkload
+from templates.types import DType, MatrixLayout
+from templates.workload import ConvWorkload, GemmWorkload
 
 ARCH_FLAGS = ("-gencode=arch=compute_90a,code=sm_90a",)
 # Programmatic dependent launch compiled in, used or not at each launch.
@@ -14,6 +14,7 @@ FLAGS = (*ARCH_FLAGS, "-DCUTLASS_ENABLE_GDC_FOR_SM90=1")
 # most 8 elements (CUDA driver API, cuTensorMapEncodeIm2col; conv/collective/sm90_implicit_gemm_gmma_ss_*.hpp).
 IM2COL_CORNERS, IM2COL_OFFSET, IM2COL_STRIDE = range(-128, 128), 254, 8
 TMA_BYTES = 16  # a TMA stride is a multiple of 16 bytes (CUDA driver API, cuTensorMapEncodeTiled)
+L2_BYTES_PER_CLOCK = 80.0  # what an SM gets from L2; fitted to resources/records, used for nothing but ranking
 PIPELINE_BYTES = 16  # a full and an empty mbarrier for each stage
 CONSUMER_REGISTERS = 240  # what setmaxnreg leaves a thread of two consumer warp groups
 # Accumulators a consumer thread may hold and still run its epilogue without spilling; 208 and more get CUTLASS's
@@ -36,8 +37,32 @@ def memory_type(dtype: DType) -> str:
     return "float" if dtype in (DType.TF32, DType.F32) else dtype.cutlass
 
 
-def conv_refusal(workload: ConvWorkload, gpu: GpuSpec) -> str | None:
-    """What both Hopper convolutions refuse: other GPUs, groups, types, channels that TMA can't address."""
+def gemm_refusal(workload: GemmWorkload, gpu: GpuSpec) -> str | None:
+    """What the Hopper products refuse: other GPUs, types, operands whose rows TMA can't address."""
+    if gpu.sm != 90:
+        return f"wgmma needs compute capability 9.0, the GPU has {gpu.sm / 10}"
+    if workload.dtype not in (DType.F16, DType.BF16, DType.TF32):
+        return f"no kernel for operands of type {workload.dtype}"
+    if workload.accumulator != DType.F32:
+        return f"accumulates in f32, not in {workload.accumulator}"
+    if workload.dtype == DType.TF32 and (workload.layout_a, workload.layout_b) != ("row", "col"):
+        return "tf32 needs a row-major A and a column-major B: wgmma reads 32-bit operands along K only"
+    widest = TMA_BYTES // workload.dtype.itemsize
+    rows = {
+        "A": ("K", workload.k) if workload.layout_a == MatrixLayout.ROW else ("M", workload.m),
+        "B": ("N", workload.n) if workload.layout_b == MatrixLayout.ROW else ("K", workload.k),
+    }
+    for operand, (letter, extent) in rows.items():
+        if extent % widest:
+            return f"{letter} = {extent} is not a multiple of {widest}: TMA reads rows of {operand} in 16-byte units"
+    return None
+
+
+def conv_refusal(workload: ConvWorkload, gpu: GpuSpec, any_k: bool = False) -> str | None:
+    """What the Hopper convolutions refuse: other GPUs, groups, types, channels that TMA can't address.
+
+    `any_k`: the output is not stored by TMA, so its channels may be any number.
+    """
     if gpu.sm != 90:
         return f"wgmma needs compute capability 9.0, the GPU has {gpu.sm / 10}"
     if workload.groups != 1:
@@ -47,7 +72,7 @@ def conv_refusal(workload: ConvWorkload, gpu: GpuSpec) -> str | None:
     if workload.accumulator != DType.F32:
         return f"accumulates in f32, not in {workload.accumulator}"
     for letter, channels in (("C", workload.c), ("K", workload.k)):
-        if channels % 8:
+        if channels % 8 and not (any_k and letter == "K"):
             return f"{letter} = {channels} is not a multiple of 8: TMA moves channels in 16-byte units"
     return None
 

@@ -40,6 +40,8 @@ MEANINGS = {
     "taps_per_stage": "filter taps that arrive together",
     "weights": "resident: the filter stays in shared memory; streamed: it is loaded for each patch",
     "groups": "warp groups that compute",
+    "swap": "1: the transposed product is computed, so that a small M becomes the columns of a tile",
+    "op": "what the kernel is built for: gemm or conv",
     "buffers": "output buffers that take turns",
     "columns": "pixels of a row that a thread block computes",
     "phases": "filter rows that one pass serves",

@@ -10,6 +10,7 @@ from math import ceil
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
 from templates.sm90_common import (
+    L2_BYTES_PER_CLOCK,
     cluster_factor,
     conv_bytes,
     epilogue_smem,
@@ -22,7 +23,6 @@ from templates.sm90_common import (
 from templates.workload import ConvWorkload
 
 # Rates and latencies of an H100/H200 SM, in bytes a clock and clocks; fitted to [3], used for nothing but ranking.
-L2_BYTES_PER_CLOCK = 80.0
 IM2COL_BYTES_PER_CLOCK = 64.0  # what the im2col engine of one SM delivers
 FILL_CLOCKS = 2400.0  # latency of the first pixels and weights from memory
 EPILOGUE_CLOCKS = 500.0

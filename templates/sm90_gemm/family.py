@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from templates.emit import render, wrap
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
-from templates.sm90_common import ARCH_FLAGS, FLAGS, TMA_BYTES, chain_source, memory_type
+from templates.sm90_common import ARCH_FLAGS, FLAGS, TMA_BYTES, chain_source, gemm_refusal, memory_type
 from templates.sm90_gemm import rules, space
 from templates.types import DType, MatrixLayout
 from templates.workload import GemmWorkload, Workload
@@ -23,19 +23,17 @@ class Sm90Gemm:
     pitched = True
 
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
-        if gpu.sm != 90:
-            return f"wgmma needs compute capability 9.0, the GPU has {gpu.sm / 10}"
         if not isinstance(workload, GemmWorkload):
             return "the family computes matrix products"
-        if workload.dtype not in (DType.F16, DType.BF16, DType.TF32):
-            return f"no kernel for operands of type {workload.dtype}"
-        if workload.accumulator != DType.F32:
-            return f"accumulates in f32, not in {workload.accumulator}"
+        refused = gemm_refusal(workload, gpu)
+        if refused:
+            return refused
         if workload.epilogue.output not in (DType.F16, DType.BF16, DType.F32):
             return f"no kernel writes {workload.epilogue.output}"
-        if workload.dtype == DType.TF32 and (workload.layout_a, workload.layout_b) != ("row", "col"):
-            return "tf32 needs a row-major A and a column-major B: wgmma reads 32-bit operands along K only"
-        return _alignment_reason(workload)
+        widest_d = TMA_BYTES // workload.epilogue.output.itemsize
+        if workload.n % widest_d:
+            return f"N = {workload.n} is not a multiple of {widest_d}: TMA writes rows of D in 16-byte units"
+        return None
 
     def kernels(self, workload: Workload, gpu: GpuSpec) -> Iterator[Kernel]:
         if not isinstance(workload, GemmWorkload):
@@ -104,19 +102,3 @@ class Sm90Gemm:
 
     def compile_seconds(self, kernel: Kernel) -> tuple[float, float]:
         return 55.0, 14.0
-
-
-def _alignment_reason(workload: GemmWorkload) -> str | None:
-    """TMA moves rows whose stride is a multiple of 16 bytes: the contiguous extent of each operand."""
-    widest = TMA_BYTES // workload.dtype.itemsize
-    rows = {
-        "A": ("K", workload.k) if workload.layout_a == MatrixLayout.ROW else ("M", workload.m),
-        "B": ("N", workload.n) if workload.layout_b == MatrixLayout.ROW else ("K", workload.k),
-    }
-    for operand, (letter, extent) in rows.items():
-        if extent % widest:
-            return f"{letter} = {extent} is not a multiple of {widest}: TMA reads rows of {operand} in 16-byte units"
-    widest_d = TMA_BYTES // workload.epilogue.output.itemsize
-    if workload.n % widest_d:
-        return f"N = {workload.n} is not a multiple of {widest_d}: TMA writes rows of D in 16-byte units"
-    return None

@@ -11,6 +11,7 @@ from math import ceil
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
 from templates.sm90_common import (
+    L2_BYTES_PER_CLOCK,
     cluster_factor,
     epilogue_smem,
     mainloop_stages,
@@ -22,7 +23,6 @@ from templates.sm90_common import (
 from templates.workload import GemmWorkload
 
 # Rates and latencies of an H100/H200 SM, in bytes a clock and clocks; fitted to [4], used for nothing but ranking.
-L2_BYTES_PER_CLOCK = 80.0
 FILL_CLOCKS = 1200.0  # latency of the first loads from memory
 EPILOGUE_CLOCKS = 500.0
 EPILOGUE_BYTES_PER_CLOCK = 32.0

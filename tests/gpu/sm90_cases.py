@@ -8,6 +8,8 @@ from templates.epilogue import parse_epilogue
 from templates.family import Kernel, Launch
 from templates.gpu import GpuSpec
 from templates.sm90_direct.space import INSTANCES
+from templates.sm90_split import rules as split_rules
+from templates.sm90_split.family import point_of as split_point
 from templates.types import DType, MatrixLayout
 from templates.workload import ConvWorkload, GemmWorkload, Workload
 
@@ -25,6 +27,11 @@ class Case:
     dtype: DType = DType.F16
     layout_a: MatrixLayout = ROW
     layout_b: MatrixLayout = COL
+    columns: int = 0  # of D, which decide how wide sm90_split stores; 0: as wide as it can
+
+    @property
+    def gemm(self) -> bool:
+        return self.family == "sm90_gemm" or (self.family == "sm90_split" and not self.stem.endswith("_conv"))
 
     def specialise(self, workload: Workload) -> Workload:
         epilogue = parse_epilogue(self.epilogue)
@@ -36,13 +43,16 @@ class Case:
     def workloads(self, gpu: GpuSpec) -> Iterator[Workload]:
         """The shapes that the kernel is legal for."""
         family = families()[self.family]
-        for shape in GEMM_SHAPES if self.family == "sm90_gemm" else CONV_SHAPES:
+        for shape in GEMM_SHAPES if self.gemm else CONV_SHAPES:
             workload = self.specialise(shape)
             if family.illegal(self.kernel(gpu), workload, gpu) is None:
                 yield workload
 
     def kernel(self, gpu: GpuSpec) -> Kernel:
-        sample = self.specialise(GEMM_SHAPES[0] if self.family == "sm90_gemm" else CONV_SHAPES[0])
+        shape: Workload = GEMM_SHAPES[0] if self.gemm else CONV_SHAPES[0]
+        if self.columns:
+            shape = replace(shape, n=self.columns) if self.gemm else replace(shape, k=self.columns)
+        sample = self.specialise(shape)
         return next(k for k in families()[self.family].kernels(sample, gpu) if k.stem == self.stem)
 
     def launches(self, workload: Workload, gpu: GpuSpec) -> list[Launch]:
@@ -51,6 +61,10 @@ class Case:
         if self.family == "sm90_gemm" and not self.stem.endswith("stream_k"):
             orders = [(0, 1), (1, 1), (2, 1), (1, 2), (2, 8)]
             found = [Launch(raster=r, swizzle=s, pdl=p) for r, s in orders for p in (False, True)]
+        if self.family == "sm90_split":
+            k_tiles = split_rules.k_tiles(split_point(self.kernel(gpu)), workload)  # type: ignore[arg-type]
+            every = [Launch(splits=s, raster=r, pdl=p) for s in range(1, 9) for r, p in ((0, False), (1, True))]
+            found = [c for c in every if c.splits <= k_tiles]
         if self.stem.endswith("stream_k"):
             found = [*found, Launch(raster=1, swizzle=2), Launch(pdl=True), Launch(splits=3)]
         return found
@@ -65,6 +79,9 @@ GEMM_SHAPES = [
     GemmWorkload(257, 520, 8),
     GemmWorkload(2048, 2304, 512),
     GemmWorkload(72, 80, 64, batch=5),
+    GemmWorkload(200, 77, 1032),  # these three only for families that store without TMA
+    GemmWorkload(3, 250, 2048, batch=2),
+    GemmWorkload(48, 333, 520),
 ]
 SHARED_B = GemmWorkload(200, 136, 72, batch=3, shared_b=True)  # a TMA stride of zero
 
@@ -87,6 +104,7 @@ CONV_SHAPES = [
     ConvWorkload(2, 19, 23, 64, 56, 3, 5, (1, 2, 0, 3), (1, 1), (2, 1)),
     ConvWorkload(2, 20, 18, 32, 64, 3, 3, (0, 0, 1, 1), (2, 2)),
     ConvWorkload(4, 12, 12, 16, 24, 3, 3, (2, 0, 2, 1)),
+    _conv(3, 7, 7, 256, 77, 3, 3, 1, 1, 1),  # the channels are for families that store without TMA
 ]
 
 GEMMS = [
@@ -126,4 +144,28 @@ DIRECTS = [
     Case("sm90_direct", "216_1x1_streamed", "bias+silu+mul->bf16", DType.BF16),
     Case("sm90_direct", "224_2x1_alternate", "bias+add+relu->bf16", DType.BF16),
 ]
-CASES = GEMMS + CONVS + DIRECTS
+SPLIT_GEMMS = [
+    *(Case("sm90_split", "128x128x64", chain) for chain in CHAINS),
+    Case("sm90_split", "64x32x128", "bias+add+relu"),
+    Case("sm90_split", "64x256x64"),
+    Case("sm90_split", "192x128x64", "bias+add+relu"),
+    Case("sm90_split", "128x160x64", columns=77),
+    Case("sm90_split", "64x96x64", "bias+add+relu", columns=250),
+    *(Case("sm90_split", "64x16x128_swap", chain) for chain in CHAINS),
+    Case("sm90_split", "128x8x64_swap", "bias+add+relu"),
+    Case("sm90_split", "128x64x64_swap", columns=77),
+    Case("sm90_split", "128x96x64", "mul->bf16", DType.BF16, COL, ROW),
+    Case("sm90_split", "64x32x64_swap", "bias+add+relu", layout_a=COL, layout_b=ROW),
+    Case("sm90_split", "64x128x64", "bias+add+relu->f32"),
+    Case("sm90_split", "128x64x32", "bias+gelu_erf->f32", DType.TF32),
+    Case("sm90_split", "64x16x32_swap", "bias", DType.TF32),
+]
+SPLIT_CONVS = [
+    *(Case("sm90_split", "128x128x64_conv", chain) for chain in CHAINS),
+    Case("sm90_split", "64x128x64_conv", "bias+add+relu->f32", DType.BF16),
+    Case("sm90_split", "192x64x64_conv"),
+    Case("sm90_split", "128x192x64_conv", "bias+silu+mul"),
+    Case("sm90_split", "64x96x64_conv", "bias+add+relu", columns=77),
+]
+SPLITS = SPLIT_GEMMS + SPLIT_CONVS
+CASES = GEMMS + CONVS + DIRECTS + SPLITS

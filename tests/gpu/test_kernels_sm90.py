@@ -20,7 +20,7 @@ from templates.family import Kernel, Launch
 from templates.gpu import KNOWN_GPUS, GpuSpec, known_gpu
 from templates.types import DType
 from templates.workload import ConvWorkload, GemmWorkload, Workload
-from tests.gpu.sm90_cases import CASES, GEMMS, SHARED_B, Case
+from tests.gpu.sm90_cases import CASES, CONVS, DIRECTS, GEMMS, SHARED_B, SPLIT_GEMMS, Case
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
 from tests.gpu.test_kernels_sm80 import (  # noqa: E402  it needs torch
@@ -146,6 +146,8 @@ CHAINED = [
     ("sm90_direct-112_1x2_resident", "sm90_direct-112_1x2_resident"),
     ("sm90_direct-208_2x1_alternate", "sm90_direct-64_1x1_resident_o2"),
     ("sm90_conv-256x64x64_1x1_pingpong", "sm90_direct-112_1x1_streamed_o2"),
+    ("sm90_split-192x64x64_conv", "sm90_split-192x64x64_conv"),
+    ("sm90_split-192x64x64_conv", "sm90_direct-112_1x2_resident"),
 ]
 
 
@@ -195,7 +197,7 @@ def test_dependent_launches_wait_for_their_input(pair: tuple[str, str], kernels:
 
 def test_a_kernel_refuses_what_it_cannot_run(kernels: Kernels) -> None:
     gpu = spec()
-    for case in (CASES[0], next(c for c in CASES if c.family == "sm90_conv"), CASES[-3]):
+    for case in (GEMMS[0], CONVS[0], DIRECTS[-3], SPLIT_GEMMS[0]):
         w, kernel = next(case.workloads(gpu)), case.kernel(gpu)
         check = kernels.entry("check", kernel)
         args = args_of(w, families()[case.family].launches(kernel, w, gpu)[0], gpu.sm_count)
@@ -208,7 +210,7 @@ def test_a_kernel_refuses_what_it_cannot_run(kernels: Kernels) -> None:
         assert check(ctypes.byref(args)) == -1
 
 
-@pytest.mark.parametrize("case", GEMMS, ids=lambda c: f"{c.stem}-{c.epilogue}-{c.dtype}")
+@pytest.mark.parametrize("case", GEMMS + SPLIT_GEMMS, ids=lambda c: f"{c.stem}-{c.epilogue}-{c.dtype}")
 def test_one_b_serves_the_whole_batch(case: Case, kernels: Kernels) -> None:
     workload = case.specialise(SHARED_B)
     if reason := families()[case.family].illegal(case.kernel(spec()), workload, spec()):

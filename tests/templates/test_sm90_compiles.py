@@ -2,6 +2,7 @@
 
 import ctypes
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from templates.sm90_conv import rules as conv_rules
 from templates.sm90_direct import geometry
 from templates.sm90_direct.family import instance_of
 from templates.sm90_gemm import rules as gemm_rules
+from templates.sm90_split.family import point_of as split_point
 from templates.workload import ConvWorkload, GemmWorkload, Workload
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(600)]
@@ -71,12 +73,25 @@ def test_gemm_and_persistent_conv_compile_as_the_rules_count_them(tmp_path):
         f"{{ return int(sizeof(typename {namespace_of(k)}::{name}::Epilogue::SharedStorage)); }}\n"
         for k, name in ((gemm, "Gemm"), (conv, "Conv"))
     )
-    library = build([gemm, conv], tmp_path, facts)
+    narrow = GemmWorkload(9, 77, 2048, epilogue=RESIDUAL)
+    split = [kernel(IMAGE, "sm90_split", "128x128x64_conv"), kernel(narrow, "sm90_split", "64x16x128_swap")]
+    facts += "".join(
+        f'extern "C" BOLT_EXPORT int shared_{i}() {{ return {namespace_of(k)}::Runner::Kernel_::kSharedBytes; }}\n'
+        for i, k in enumerate(split)
+    )
+    library = build([gemm, conv, *split], tmp_path, facts)
     assert library.stages_Gemm() == gemm_rules.stages(gemm, H200)
     assert library.stages_Conv() == conv_rules.stages(conv, H200)
     assert library.epilogue_Gemm() == epilogue_smem(64, 128, False, BIAS_RELU, 2)
     assert library.epilogue_Conv() == epilogue_smem(128, 128, True, RESIDUAL, 2)
     assert max(library.smem_Gemm(), library.smem_Conv()) <= H200.smem_per_block
+    for i, k in enumerate(split):
+        assert getattr(library, f"shared_{i}")() == split_point(k).shared_bytes(k.int("stages"), 2)
+    assert check(library, split[0], IMAGE, Launch(splits=8, pdl=True)) == 0
+    assert check(library, split[1], narrow, Launch(splits=8)) == 0
+    assert check(library, split[1], narrow, Launch(splits=9)) == -1
+    assert check(library, split[1], replace(narrow, k=1024), Launch(splits=8)) == 0
+    assert check(library, split[1], replace(narrow, k=512), Launch(splits=8)) == -1
     assert check(library, gemm, product, Launch(pdl=True)) == 0
     assert check(library, gemm, GemmWorkload(1280, 768, 764, epilogue=BIAS_RELU), Launch()) == -1
     assert check(library, conv, IMAGE, Launch()) == 0

@@ -52,8 +52,8 @@ struct Cooperative {
 };
 
 // The forward mainloop collective, put together by hand so that its tiled MMA can span two warp groups. `kCarveout` is
-// the shared memory of everything else.
-template <class Element, class TileShape, class ClusterShape, int kCarveout, class Schedule>
+// the shared memory of everything else, which gives the number of stages unless `kWantedStages` does.
+template <class Element, class TileShape, class ClusterShape, int kCarveout, class Schedule, int kWantedStages = 0>
 struct MainloopBuilder {
   static constexpr int kSpatialDimensions = 2;
   static constexpr auto kMajor = GMMA::Major::K;
@@ -67,9 +67,10 @@ struct MainloopBuilder {
                          kMajor, Element, decltype(get<0>(TileShape{})), decltype(get<2>(TileShape{}))>());
   using AtomB = decltype(cutlass::gemm::collective::detail::ss_smem_selector<
                          kMajor, Element, decltype(get<1>(TileShape{})), decltype(get<2>(TileShape{}))>());
+  using StageCount = conditional_t<kWantedStages != 0, cutlass::conv::collective::StageCount<kWantedStages>,
+                                   cutlass::conv::collective::StageCountAutoCarveout<kCarveout>>;
   static constexpr int kStages = cutlass::conv::collective::detail::compute_stage_count_or_override<
-      cutlass::gemm::collective::detail::sm90_smem_capacity_bytes, Element, Element, TileShape>(
-      cutlass::conv::collective::StageCountAutoCarveout<kCarveout>{});
+      cutlass::gemm::collective::detail::sm90_smem_capacity_bytes, Element, Element, TileShape>(StageCount{});
   static_assert(kStages >= 2, "the tile and its epilogue leave no room for two load stages");
   using LayoutA = decltype(tile_to_shape(
       AtomA{}, make_shape(shape<0>(TileShape{}), shape<2>(TileShape{}), Int<kStages>{}), Step<_2, _1, _3>{}));
