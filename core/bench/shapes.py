@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from core.bench.table import Row, result
+from core.bench.table import Form, Row, result
 from core.tuner.events import Listener, WorkloadFinished
 from core.tuner.job import Options
 from core.tuner.local import local_job
@@ -23,10 +23,11 @@ def measure(
     with local_job(list(workloads.values()), options, gpu, cache=cache) as job:
         finished = job.run(listener)
         device = job.identity.gpu.name
-    return result(name, device, [_row(label, finished.get(w.key)) for label, w in workloads.items()])
+    return result(name, device, [row(label, finished.get(w.key)) for label, w in workloads.items()])
 
 
-def _row(label: str, finished: WorkloadFinished | None) -> Row:
+def row(label: str, finished: WorkloadFinished | None, forms: Mapping[str, Form] | None = None) -> Row:
+    """What became of a workload. `forms`: see core.bench.pairs."""
     best = finished.best if finished else None
     vendor = finished.vendor if finished else None
     return Row(
@@ -36,4 +37,5 @@ def _row(label: str, finished: WorkloadFinished | None) -> Row:
         peer_us=vendor.us if vendor else None,
         relative_l2=best.relative_l2 if best else None,
         detail=best.candidate if best else "no candidate passed",
+        forms=dict(forms or {}),
     )

@@ -38,10 +38,11 @@ _B2B_GEMMS = [
     (16384, 512, 256, 64), (2048, 512, 256, 8), (16384, 512, 256, 8), (16384, 256, 512, 64),
 ]  # fmt: skip
 # (height = width, channels in, channels between, channels out, stride): table 2, its 3 channels filled up to eight; the
-# same without a stride to more channels.
+# same without a stride to more channels; the further blocks of RepVGG-A0-Aug.
 _B2B_CONVS = [
     (224, 8, 48, 48, 2), (112, 48, 48, 48, 2), (56, 48, 48, 48, 1), (224, 8, 64, 64, 2), (112, 64, 64, 64, 2),
-    (56, 64, 64, 64, 1), (56, 64, 64, 256, 1),
+    (56, 64, 64, 64, 1), (56, 64, 64, 256, 1), (56, 48, 96, 96, 2), (28, 96, 96, 96, 1), (28, 96, 192, 192, 2),
+    (14, 192, 192, 192, 1),
 ]  # fmt: skip
 _ACTIVATIONS = ("relu", "gelu_erf", "gelu_tanh", "hard_swish", "softplus", "silu")
 

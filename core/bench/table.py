@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,20 @@ RECORDED = RESOURCES / "bench"
 
 
 @dataclass(frozen=True)
+class Form:
+    """One way to compute a row's workload: microseconds, error, and what ran."""
+
+    us: float
+    relative_l2: float
+    detail: str
+
+
+@dataclass(frozen=True)
 class Row:
-    """Times in microseconds; `peer_us` is None where the peer is absent. `ratio` = peer / ours, above 1 is faster."""
+    """Times in microseconds; `peer_us` is None where the peer is absent. `ratio` = peer / ours, above 1 is faster.
+
+    `forms`: other ways to compute the same, by name, that the suite sets beside the best one (core.bench.pairs).
+    """
 
     name: str
     ours_us: float | None
@@ -25,6 +37,7 @@ class Row:
     peer_us: float | None
     relative_l2: float | None
     detail: str = ""
+    forms: dict[str, Form] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float | None:
@@ -80,5 +93,27 @@ def text(data: dict[str, Any]) -> str:
             f"{row['name']:{width}} {figure(row['ours_us']):>10} {figure(row['peer_us']):>10} "
             f"{figure(row['ratio']):>6} {figure(row['relative_l2'], '.1e'):>8}  {row['peer']}; {row['detail']}"
         )
+    lines += _forms(data["rows"], width)
     lines.append(f"geometric mean {figure(data['geomean'])}, minimum {figure(data['minimum'])}")
     return "\n".join(lines)
+
+
+def _forms(rows: Sequence[dict[str, Any]], width: int) -> list[str]:
+    """The table of forms, each with its error, and how much the best form gains over the first one."""
+    names = list(dict.fromkeys(name for row in rows for name in row.get("forms", {})))
+    if not names:
+        return []
+    lines = [f"{'us (relative L2)':{width}} " + " ".join(f"{name:>18}" for name in ("vendor", *names, "gain"))]
+    gains = []
+    for row in rows:
+        forms = row["forms"]
+        cells = [f"{forms[n]['us']:.2f} ({forms[n]['relative_l2']:.0e})" if n in forms else "-" for n in names]
+        gain = forms[names[0]]["us"] / row["ours_us"] if names[0] in forms and row["ours_us"] else None
+        gains += [gain] if gain else []
+        vendor = "-" if row["peer_us"] is None else f"{row['peer_us']:.2f}"
+        cells = [vendor, *cells, "-" if gain is None else f"{gain:.2f}"]
+        lines.append(f"{row['name']:{width}} " + " ".join(f"{cell:>18}" for cell in cells))
+    if gains:
+        mean = math.exp(sum(map(math.log, gains)) / len(gains))
+        lines.append(f"gain over {names[0]}: geometric mean {mean:.2f}, minimum {min(gains):.2f}")
+    return lines

@@ -57,7 +57,7 @@ def _tuning_time(args: argparse.Namespace, out: Reporter) -> dict[str, Any]:
 
 
 def _measure(args: argparse.Namespace, out: Reporter) -> dict[str, Any]:
-    from core.bench.shapes import measure
+    from core.bench import pairs, shapes
     from core.tuner.events import CandidateFailed, Event, Note, WorkloadFinished
     from core.tuner.job import Options
 
@@ -73,4 +73,5 @@ def _measure(args: argparse.Namespace, out: Reporter) -> dict[str, Any]:
 
     workloads = read_shapes(args.shapes) if args.shapes else suite(args.suite)
     options = Options(retune=args.retune) if args.limit is None else Options(retune=args.retune, limit=args.limit)
-    return measure(args.suite, workloads, listener, options)
+    suites = pairs if args.suite.startswith("b2b") else shapes
+    return suites.measure(args.suite, workloads, listener, options)

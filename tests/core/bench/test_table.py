@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from core.bench.table import Row, recorded, result, store, text
+from core.bench.table import Form, Row, recorded, result, store, text
 from core.cli import run
 from core.errors import BoltError
 
@@ -27,6 +27,14 @@ def test_nothing_compared_gives_no_mean() -> None:
     data = result("gemm", "NVIDIA H200", ROWS[2:])
     assert data["geomean"] is None and data["minimum"] is None
     assert "geometric mean -, minimum -" in text(data)
+
+
+def test_forms_are_a_table_of_their_own_with_the_gain_over_the_first() -> None:
+    forms = {"two templates": Form(15.0, 1e-4, "a | b"), "Hopper": Form(10.0, 2e-4, "c")}
+    rows = [Row("a", 10.0, "cublasLt", 20.0, 1e-4, "c", forms), Row("b", 8.0, "cudnn", None, 1e-4)]
+    said = text(result("b2b-gemm", "NVIDIA H200", rows))
+    assert "15.00 (1e-04)" in said and "10.00 (2e-04)" in said
+    assert "gain over two templates: geometric mean 1.50, minimum 1.50" in said
 
 
 def test_stored_results_come_back_as_recorded(tmp_path) -> None:
