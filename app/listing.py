@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject, Signal
 
 from app.background import Background, Job
 from app.exporting import gpu_title
-from app.format import figures, nbytes
+from app.format import nbytes, seconds
 from core.build.cache import Entry
 from core.build.listing import Mix
 from core.errors import BoltError
@@ -107,7 +107,7 @@ def _look(kernel: Kernel, gpu: str, form: Form, compiling: bool, job: Job) -> Li
     toolchain, family = find_toolchain(), families()[kernel.family]
     builder = Builder(toolchain, spec, stop=job.stop)
     entry = builder.cache.find(builder.key(kernel), verify=False)
-    takes = f"about {figures(family.compile_seconds(kernel)[0], 2)} s"
+    takes = f"about {seconds(family.compile_seconds(kernel)[0])}"
     if form is Form.PTX:
         facts = facts_line(entry)
         if not compiling:
@@ -131,11 +131,11 @@ def facts_line(entry: Entry | None, mix: Mix | None = None) -> str:
     if entry is not None and entry.registers is not None:
         parts.append(f"{entry.registers} registers a thread")
         parts.append(f"{entry.spill_bytes} bytes spilled" if entry.spill_bytes else "nothing spilled")
-    if entry is not None and entry.smem_bytes is not None:
+    if entry is not None and entry.smem_bytes:
         parts.append(f"{nbytes(entry.smem_bytes)} of static shared memory")
     if mix is not None:
-        parts.append(f"{mix.instructions:,} instructions")
-        parts += [f"{count:,} {kind}" for kind, count in mix.kinds]
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in mix.kinds)
+        parts.append(f"{mix.instructions:,} instructions{f' ({kinds})' if kinds else ''}")
     return ", ".join(parts)
 
 

@@ -3,14 +3,24 @@
 from pathlib import Path
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import (
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QScrollArea,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from app.theme import Theme, icon
 from core.importer.samples import sample_names
 
 ABOUT = {
-    "resnet18": "Residual network; replay its H200 run at batch 32",
-    "resnet50": "Residual network of bottlenecks, 50 layers",
+    "resnet18": "Residual network; has an H200 run to replay",
+    "resnet50": "Deeper, with bottlenecks; has a run to replay",
     "vgg16": "Plain 3x3 convolutions, large classifier",
     "vgg19": "VGG with three more convolutions",
     "repvgg-a0": "Re-parameterised VGG, one branch",
@@ -43,11 +53,13 @@ class Welcome(QWidget):
         self.logo = QLabel()
         line = QLabel("See what is fused and why, measure it against cuBLASLt and cuDNN, export it as a CUDA library.")
         line.setObjectName("muted")
+        line.setWordWrap(True)
         self.open = QPushButton("Open a model")
         self.open.setDefault(True)
         self.open.clicked.connect(self.open_wanted)
         hint = QLabel("or drop an ONNX model or a project here.  Ctrl+K finds every command.")
         hint.setObjectName("muted")
+        hint.setWordWrap(True)
         head = QHBoxLayout()
         head.setSpacing(14)
         head.addWidget(self.logo)
@@ -59,8 +71,7 @@ class Welcome(QWidget):
         act = QHBoxLayout()
         act.setSpacing(12)
         act.addWidget(self.open)
-        act.addWidget(hint)
-        act.addStretch(1)
+        act.addWidget(hint, 1)
         self.samples, self.recent = QGridLayout(), QVBoxLayout()
         self.samples.setSpacing(8)
         self.recent.setSpacing(2)
@@ -79,10 +90,20 @@ class Welcome(QWidget):
         body.addLayout(self.recent)
         body.addStretch(1)
         body.insertStretch(0, 1)
-        outer = QHBoxLayout(self)
-        outer.addStretch(1)
-        outer.addWidget(page, 8)
-        outer.addStretch(1)
+        inside = QWidget()
+        centred = QHBoxLayout(inside)
+        centred.addStretch(1)
+        centred.addWidget(page, 8)
+        centred.addStretch(1)
+        scroll = QScrollArea()  # many samples, a small screen: it scrolls, and never makes the window larger
+        scroll.setWidget(inside)
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
+        scroll.viewport().setAutoFillBackground(False)
+        inside.setAutoFillBackground(False)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(scroll)
         self._fill_samples()
         self.show_recent([])
         self.set_theme(theme)
@@ -92,14 +113,24 @@ class Welcome(QWidget):
         self.logo.setPixmap(icon("logo", theme, "accent").pixmap(QSize(44, 44)))
 
     def _fill_samples(self) -> None:
-        for i, name in enumerate(sample_names()):
+        self._cards: list[QPushButton] = []
+        for name in sample_names():
             button = QPushButton()
             button.setObjectName("card")
             button.setText(f"{name}\n{ABOUT.get(name, '')}")
             button.setAccessibleName(f"Open the sample {name}")
             button.setSizePolicy(button.sizePolicy().Policy.Expanding, button.sizePolicy().Policy.Fixed)
             button.clicked.connect(lambda _=False, name=name: self.chosen.emit(name))
-            self.samples.addWidget(button, i // 2, i % 2)
+            self._cards.append(button)
+        self._lay_cards(2)
+
+    def _lay_cards(self, columns: int) -> None:
+        for i, card in enumerate(self._cards):
+            self.samples.addWidget(card, i // columns, i % columns)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._lay_cards(2 if self.width() > WIDTH else 1)
 
     def show_recent(self, paths: list[str]) -> None:
         while item := self.recent.takeAt(0):

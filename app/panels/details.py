@@ -18,7 +18,10 @@ from app.theme import Theme
 from core.fusion.plan import Region
 from core.graph.ir import Graph, Node
 
-EMPTY = "<p class='muted'>No model is open.</p>"
+EMPTY = (
+    "<p class='muted'>No model is open. Open one, or a sample: its regions, their kernels and what each costs are told "
+    "here.</p>"
+)
 HOW = (
     "<p class='head'>SELECT</p><p class='muted'>Click a node, or a region in the list. Shift-click or drag a frame to "
     "select several nodes; right-click to fuse or split.</p>"
