@@ -1,7 +1,9 @@
 """What tests/gpu/test_kernels_b2b.py runs: pair kernels and the shapes each gets. Needs no GPU and no torch."""
 
 from dataclasses import dataclass, replace
+from random import Random
 
+from core.search.rank import rank
 from templates import families
 from templates.epilogue import parse_epilogue
 from templates.family import Kernel, Launch
@@ -174,3 +176,58 @@ AMPERE = [
     ),
 ]  # fmt: skip
 CASES = [*HOPPER_GEMMS, *HOPPER_CONVS, *DIRECT, *AMPERE]
+
+
+# Widths of the random shapes: few, because every pair of widths is a kernel of its own to compile.
+_RANDOM_WIDTHS = ((16, 8), (48, 24), (64, 64), (96, 128), (128, 40), (160, 96), (192, 192), (256, 256), (256, 64))
+_RANDOM_CHAINS = ("bias+relu", "bias+silu", "identity")
+
+
+def random_pairs(seed: int, count: int) -> list[Pair]:
+    """Pairs of any size within what a block holds: rows, depths, widths, filters, padding, stride, dilation."""
+    draw = Random(seed)
+    found: list[Pair] = []
+    while len(found) < count:
+        n0, n1 = draw.choice(_RANDOM_WIDTHS)
+        n0 -= 8 * draw.randint(0, 1)  # kernels fill N0 up to 16
+        inner, outer = parse_epilogue(draw.choice(_RANDOM_CHAINS)), parse_epilogue("bias+relu")
+        if draw.random() < 0.5:
+            m = draw.choice((draw.randint(1, 300), draw.randint(300, 20_000), draw.randint(20_000, 120_000)))
+            n0 = 2 * n0 if n0 > 128 and n1 <= 64 and draw.random() < 0.5 else n0
+            first: GemmWorkload | ConvWorkload = GemmWorkload(m, n0, 8 * draw.randint(1, 96), epilogue=inner)
+        else:
+            r, s = draw.choice((1, 3, 3, 3, 5)), draw.choice((1, 3, 3, 3, 5))
+            pad = (draw.randint(0, r // 2 + 1), draw.randint(0, s // 2 + 1))
+            stride = (draw.randint(1, 2), draw.randint(1, 2)) if draw.random() < 0.3 else (1, 1)
+            first = ConvWorkload(
+                draw.randint(1, 5), draw.randint(5, 60), draw.randint(5, 60), 8 * draw.randint(1, 24), n0, r, s,
+                (*pad, draw.randint(0, r // 2 + 1), draw.randint(0, s // 2 + 1)), stride,
+                (draw.randint(1, 2), draw.randint(1, 2)), epilogue=inner,
+            )  # fmt: skip
+            if min(first.p, first.q) < 1:
+                continue
+        made = B2bGemmWorkload if isinstance(first, GemmWorkload) else B2bConvWorkload
+        found.append(made(first, n1, outer))  # type: ignore[arg-type]
+    return found
+
+
+def random_runs(gpu: GpuSpec, seed: int, count: int) -> list[tuple[Kernel, Pair]]:
+    """Every random pair with a kernel of each family that serves it: one chosen for an earlier pair if it is legal for
+    this one too, else the family's best by its own ranking.
+    """
+    chosen: dict[str, list[Kernel]] = {}
+    runs: list[tuple[Kernel, Pair]] = []
+    for pair in random_pairs(seed, count):
+        for name, family in families().items():
+            if not family.min_sm <= gpu.sm <= family.max_sm or family.refuses(pair, gpu) is not None:
+                continue
+            kept = chosen.setdefault(name, [])
+            fitting = next((k for k in kept if family.illegal(k, pair, gpu) is None), None)
+            if fitting is None:
+                ranked = rank(pair, gpu, {name: family}, limit=1).candidates
+                if not ranked:
+                    continue
+                fitting = ranked[0].kernel
+                kept.append(fitting)
+            runs.append((fitting, pair))
+    return runs

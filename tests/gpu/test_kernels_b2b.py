@@ -11,11 +11,12 @@ import os
 import pytest
 
 from core.measure.args import args_of
-from templates.family import Launch
+from templates import families
+from templates.family import Kernel, Launch
 from templates.gpu import GpuSpec
 from templates.types import DType
 from templates.workload import GemmWorkload, Pair
-from tests.gpu.b2b_cases import CASES, DIRECT, HOPPER_CONVS, HOPPER_GEMMS, Case, conv, gemm
+from tests.gpu.b2b_cases import CASES, DIRECT, HOPPER_CONVS, HOPPER_GEMMS, Case, conv, gemm, random_runs
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
 from tests.gpu.test_kernels_sm80 import (  # noqa: E402  it needs torch
@@ -74,7 +75,12 @@ def reference(pair: Pair, tensors: dict[str, Guarded]) -> "torch.Tensor":
 
 
 def run(kernels: Kernels, case: Case, pair: Pair, launch: Launch, tensors: dict[str, Guarded], gpu: GpuSpec) -> None:
-    kernel = case.kernel(gpu)
+    launch_kernel(kernels, case.kernel(gpu), pair, launch, tensors, gpu)
+
+
+def launch_kernel(
+    kernels: Kernels, kernel: Kernel, pair: Pair, launch: Launch, tensors: dict[str, Guarded], gpu: GpuSpec
+) -> None:
     args = args_of(pair, launch, gpu.sm_count)
     for name, tensor in tensors.items():
         setattr(args, name, tensor.tensor.data_ptr())
@@ -105,6 +111,36 @@ def test_pair_matches_two_fp32_products(case: Case, kernels: Kernels) -> None:
             worst = ((got - wanted).abs() / (1 + wanted.abs())).max().item()
             assert relative < limit, f"{what}: relative L2 {relative:.2e}"
             assert worst < 8 * limit, f"{what}: worst element off by {worst:.2e}"
+
+
+RANDOM_SEED, RANDOM_PAIRS = 5, 200
+
+
+@pytest.fixture(scope="module")
+def random_kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    gpu = spec()
+    wanted = {k.name: k for k, _ in random_runs(gpu, RANDOM_SEED, RANDOM_PAIRS)}
+    return Kernels(build(list(wanted.values()), gpu, tmp_path_factory.mktemp("random"), len(os.sched_getaffinity(0))))
+
+
+@pytest.mark.timeout(900, method="thread")
+def test_random_pairs_match_two_fp32_products(random_kernels: Kernels) -> None:
+    """200 shapes, each by a kernel of every family that serves it, by its first launch and its last."""
+    gpu, wrong, runs = spec(), [], random_runs(spec(), RANDOM_SEED, RANDOM_PAIRS)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    assert len({pair.key for _, pair in runs}) > 0.9 * RANDOM_PAIRS
+    for number, (kernel, pair) in enumerate(runs):
+        torch.manual_seed(number)
+        tensors = operands(pair)
+        wanted = reference(pair, tensors)
+        launches = families()[kernel.family].launches(kernel, pair, gpu)
+        for launch in {launches[0].name: launches[0], launches[-1].name: launches[-1]}.values():
+            d = Guarded((pair.second.m, pair.n1), pair.dtype, SENTINEL, fill=float("nan"))
+            launch_kernel(random_kernels, kernel, pair, launch, tensors | {"d": d}, gpu)
+            relative = ((d.tensor.float() - wanted).norm() / wanted.norm().clamp_min(1e-6)).item()
+            if not relative < 2e-3 or not d.guards_hold(SENTINEL):
+                wrong.append(f"{kernel.name} {launch.name} on {pair.key}: relative L2 {relative:.2e}")
+    assert not wrong, f"{len(wrong)} of {len(runs)}: " + "; ".join(wrong[:10])
 
 
 def test_the_same_inputs_give_the_same_bits_every_time(kernels: Kernels) -> None:
