@@ -5,7 +5,7 @@ The planner does not make such regions by itself: whether one is faster than its
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.fusion.assemble import Draft
 from core.fusion.grow import banned
@@ -29,7 +29,7 @@ class Objection:
 
 @dataclass(frozen=True)
 class Proposal:
-    """Two regions of a plan that could be one, by their ids. `parts` are the keys of the unfused workloads."""
+    """Two regions of a plan that could be one, by their ids. `parts` are the keys of their own workloads."""
 
     first: str
     second: str
@@ -37,11 +37,7 @@ class Proposal:
     nodes: tuple[str, ...]
     workload: Pair
     reason: str
-
-    @property
-    def parts(self) -> tuple[str, str]:
-        first, second = self.workload.parts
-        return first.key, second.key
+    parts: tuple[str, str]
 
 
 def propose(
@@ -74,7 +70,9 @@ def _considered(
         if refused:
             found.append(Refusal(first.nodes[0], second.nodes[0], refused))
         elif isinstance(made, Draft) and isinstance(made.workload, Pair):
-            found.append(Proposal(first.id, second.id, made.kind, made.nodes, made.workload, made.reason))
+            assert first.workload is not None and second.workload is not None
+            parts = (first.workload.key, second.workload.key)
+            found.append(Proposal(first.id, second.id, made.kind, made.nodes, made.workload, made.reason, parts))
     return found
 
 
@@ -117,7 +115,7 @@ def join(graph: Graph, first: Draft, second: Draft) -> Draft | Objection:
     name = second.nodes[0]
     try:
         if isinstance(one, ConvWorkload):
-            pair: Pair = B2bConvWorkload(one, two.n, two.epilogue)
+            pair: Pair = B2bConvWorkload(_filled(graph, one, first.operands.a), two.n, two.epilogue)
         elif isinstance(one, GemmWorkload):
             pair = B2bGemmWorkload(one, two.n, two.epilogue)
         else:
@@ -133,6 +131,11 @@ def join(graph: Graph, first: Draft, second: Draft) -> Draft | Objection:
     stays = f"{kind}: the intermediate of {pair.second.k} columns stays in the kernel"
     reason = f"{stays}, epilogues {one.epilogue}, then {two.epilogue}"
     return Draft(kind, (*first.nodes, *second.nodes), reason, pair, operands)
+
+
+def _filled(graph: Graph, conv: ConvWorkload, tensor: str) -> ConvWorkload:
+    """A stem's channels, which its copy into the kernel's layout fills up anyway, up to the eight that pairs read."""
+    return conv if conv.c == graph.shape(tensor)[1] else replace(conv, c=-(-conv.c // 8) * 8)
 
 
 def _not_a_chain(graph: Graph, first: Draft, second: Draft) -> Objection | None:

@@ -54,6 +54,22 @@ def test_a_convolution_and_the_pointwise_one_after_it_are_proposed() -> None:
     assert all(r.kind is not Kind.B2B_CONV for r in made.regions), "never without being asked"
 
 
+def test_a_stems_channels_are_filled_up_for_a_pair() -> None:
+    """Alone the stem reads four channels, a pair reads eight; the copy into its layout writes either."""
+    net = Net(x=(2, 3, 12, 12))
+    y = net.op("Relu", net.conv("x", 48, 3, name="conv1", strides=[2, 2]), name="relu1")
+    out = net.conv(y, 48, 48, r=1, name="conv2")
+    graph = net.graph(out)
+    made = plan(graph)
+    (found,) = propose(graph, made, H200)
+    assert found.workload.first.c == 8 and " 2x12x12x4 " in f" {found.parts[0]} "
+    fused = fuse(made, graph, found.nodes)
+    feeds = {"x": np.random.default_rng(2).standard_normal(graph.shape("x")).astype(np.float32)}
+    wanted = run_model(net.model(out).SerializeToString(), feeds)
+    for ours, right in zip(run_plan(graph, fused, feeds), wanted, strict=True):
+        np.testing.assert_allclose(ours, right, rtol=1e-4, atol=1e-5)
+
+
 def test_a_tower_gives_proposals_that_share_a_region() -> None:
     graph = tower().graph("fc3.out")
     found = propose(graph, plan(graph))
