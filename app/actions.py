@@ -1,6 +1,8 @@
 """Every action of the window once, with its icon, shortcut and tip; the toolbar and the menus are made of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from PySide6.QtCore import QSize
 from PySide6.QtGui import QAction, QKeySequence
@@ -52,6 +54,9 @@ SPECS = {
     "copy": Spec("Copy name", "copy", "Ctrl+Shift+C", "Copy the names of the selected nodes"),
     "find": Spec("Find…", "search", "Ctrl+F", "Find nodes by name, operator, shape or tensor"),
     "fit": Spec("Fit graph\tF", "fit", "", "Show the whole graph (F)"),
+    "lasso": Spec(
+        "Lasso\tL", "lasso", "", "Draw a line round nodes to select them (L; or hold Alt and drag)", checkable=True
+    ),
     "zoom": Spec("Zoom to selection", keys="Ctrl+Return"),
     "fold": Spec("Fold repeats", "fold", "Ctrl+R", "Show one of each repeated block", checkable=True),
     "back": Spec("Back", "back", "Alt+Left", "Select what was selected before"),
@@ -94,7 +99,7 @@ MENUS = {
     "&File": "open samples recent | save_project save_project_as | export report netron | close_tab quit",
     "&Edit": "undo redo | copy find select_region",
     "&Plan": PLAN,
-    "&View": "fit zoom fold | back forward producers consumers | theme_system theme_light theme_dark"
+    "&View": "fit zoom fold lasso | back forward producers consumers | theme_system theme_light theme_dark"
     " | panels reset_layout",
     "&Run": "tune tune_selected retune | pause cancel | replay replay_records",
     "&Help": "palette shortcuts doctor settings",
@@ -148,22 +153,24 @@ class Actions:
             QMenu("Panels"),
         )
         self.samples_menu.addActions(self.sample_actions)
-        submenus = {"samples": self.samples_menu, "recent": self.recent_menu, "panels": self.panels_menu}
-        own = {"undo": undo, "redo": redo}
+        own: dict[str, QMenu | QAction] = {"samples": self.samples_menu, "recent": self.recent_menu}
+        own |= {"panels": self.panels_menu, "undo": undo, "redo": redo}
         for title, names in MENUS.items():
             menu = bar.addMenu(title)
-            self._fill(menu, names, submenus, own)
-        self._fill(self.plan_menu, PLAN, {}, {})
+            self.fill(menu, names, own)
+        self.fill(self.plan_menu, PLAN)
 
-    def _fill(self, menu: QMenu, names: str, submenus: dict[str, QMenu], own: dict[str, QAction]) -> None:
+    def fill(self, menu: QMenu, names: str, own: Mapping[str, QMenu | QAction] = MappingProxyType({})) -> None:
+        """Actions by name, and what the menu alone knows by other names; "|" is a line between."""
         menu.setToolTipsVisible(True)
         for name in names.split():
-            if name == "|":
+            item = None if name == "|" else own.get(name) or self.by_name[name]
+            if item is None:
                 menu.addSeparator()
-            elif name in submenus:
-                menu.addMenu(submenus[name])
+            elif isinstance(item, QMenu):
+                menu.addMenu(item)
             else:
-                menu.addAction(own.get(name) or self[name])
+                menu.addAction(item)
 
     def _toolbar(self) -> QToolBar:
         bar = self.window.addToolBar("Main")

@@ -64,6 +64,15 @@ class Settings:
         self.store.setValue("autosave", "true" if value else "false")
 
     @property
+    def motion(self) -> bool:
+        """Whether the view may move to a place; it never does where the system asks for no motion."""
+        return self._text("motion", "true") == "true"
+
+    @motion.setter
+    def motion(self, value: bool) -> None:
+        self.store.setValue("motion", "true" if value else "false")
+
+    @property
     def recent(self) -> list[str]:
         """Files opened last, the newest first."""
         found: Any = self.store.value("recent", [])

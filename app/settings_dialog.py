@@ -28,6 +28,8 @@ class SettingsDialog(QDialog):
         self.budget.setValue(settings.budget_minutes or 0)
         self.autosave = QCheckBox("Keep edited plans, to restore them after a crash")
         self.autosave.setChecked(settings.autosave)
+        self.motion = QCheckBox("Move smoothly when zooming, where the system allows motion")
+        self.motion.setChecked(settings.motion)
         form = QFormLayout(self)
         form.setContentsMargins(20, 20, 20, 16)
         form.setVerticalSpacing(12)
@@ -35,6 +37,7 @@ class SettingsDialog(QDialog):
         form.addRow("Replay at", self.speed)
         form.addRow("A tuning job takes at most", self.budget)
         form.addRow("", self.autosave)
+        form.addRow("", self.motion)
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
         buttons.accepted.connect(self.accept)
         buttons.rejected.connect(self.reject)
@@ -48,4 +51,5 @@ class SettingsDialog(QDialog):
         self.settings.speed = float(self.speed.currentData())
         self.settings.budget_minutes = self.budget.value() or None
         self.settings.autosave = self.autosave.isChecked()
+        self.settings.motion = self.motion.isChecked()
         super().accept()

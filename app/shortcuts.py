@@ -10,6 +10,7 @@ GRAPH_KEYS = (
     ("Space or middle button, drag", "pan"),
     ("Click, Shift+click", "select, add to the selection"),
     ("Drag", "select what the frame touches"),
+    ("Alt+drag, or L and drag", "draw a lasso: select what it encloses"),
     ("Double click, Enter", "select the whole region, go to its details"),
     ("Up, Down", "along an edge to the maker or the reader"),
     ("F", "fit the whole graph"),

@@ -29,6 +29,9 @@ class ViewControl(QObject):
         a, canvas = window.commands, window.canvas
         a["find"].triggered.connect(canvas.finder.open_finder)
         a["fit"].triggered.connect(canvas.view.fit_all)
+        a["lasso"].toggled.connect(canvas.view.set_lasso)
+        canvas.view.lasso_wanted.connect(a["lasso"].setChecked)
+        canvas.view.motion.wanted = window.settings.motion
         a["zoom"].triggered.connect(self.zoom_to_selection)
         a["copy"].triggered.connect(self.copy_names)
         a["fold"].triggered.connect(window.documents.fold)
@@ -91,7 +94,7 @@ class ViewControl(QObject):
 
     def enable(self) -> None:
         document, a = self.window.document, self.window.commands
-        for name in ("find", "fit", "save_project", "save_project_as", "report", "netron", "close_tab"):
+        for name in ("find", "fit", "lasso", "save_project", "save_project_as", "report", "netron", "close_tab"):
             a[name].setEnabled(document is not None)
         for name in ("copy", "zoom", "producers", "consumers"):
             a[name].setEnabled(document is not None and bool(document.selection))
@@ -166,8 +169,12 @@ class ViewControl(QObject):
     def open_settings(self) -> None:
         dialog = SettingsDialog(self.window.settings, self.window)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.accepted.connect(lambda: self.choose_theme(dialog.theme_name))
+        dialog.accepted.connect(lambda: self._take_settings(dialog))
         dialog.open()
+
+    def _take_settings(self, dialog: SettingsDialog) -> None:
+        self.choose_theme(dialog.theme_name)
+        self.window.canvas.view.motion.wanted = self.window.settings.motion
 
     def open_doctor(self) -> None:
         doctor = Doctor(self.window.background, self.window.theme, self.window)

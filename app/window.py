@@ -44,7 +44,8 @@ from templates.types import DType
 
 Area = Qt.DockWidgetArea
 LAYOUT_VERSION = 2
-LOOK = "select_region zoom producers consumers copy"
+PLACES = "| rf smem anywhere "
+MENU = f"fuse split pin | forbid allow {PLACES}| tune_selected retune | select_region zoom producers consumers copy"
 
 
 class Panel(Protocol):
@@ -158,7 +159,7 @@ class MainWindow(QMainWindow):
             action.setShortcut(keys)
             self.addAction(action)
         self.commands.build(self.undo_action, self.redo_action)
-        for name in ("back", "forward", "fold", "fit", "find"):
+        for name in ("back", "forward", "fold", "lasso", "fit", "find"):
             self.canvas.legend.tools.addWidget(self.commands.small_button(name))
         for dock in self.docks:
             self.commands.panels_menu.addAction(dock.toggleViewAction())
@@ -340,11 +341,7 @@ class MainWindow(QMainWindow):
         if self.document is None:
             return
         menu = QMenu(self)
-        menu.setToolTipsVisible(True)
-        places = "rf smem anywhere" if self.commands["anywhere"].isEnabled() else ""
-        for group in ("fuse split pin", "forbid allow", places, "tune_selected retune", LOOK):
-            menu.addActions([self.commands[name] for name in group.split()])
-            menu.addSeparator()
+        self.commands.fill(menu, MENU if self.commands["anywhere"].isEnabled() else MENU.replace(PLACES, ""))
         offer = edits.fuse_offer(self.document)
         if offer.offending in self.document.model.index:
             self.canvas.view.show_offending(self.document.model.index[offer.offending])

@@ -1,5 +1,6 @@
 """The whole graph as one painted item: arrays in, level of detail by zoom, only what is exposed."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import cached_property
 
@@ -12,6 +13,7 @@ from app.document import Document
 from app.format import ratio
 from app.graph import hulls
 from app.graph.drawing import draw
+from app.graph.lasso import enclosed
 from app.graph.placement import Placement
 from app.run import State
 from app.theme import Theme, base_font
@@ -81,6 +83,10 @@ class GraphItem(QGraphicsItem):
     def inside(self, area: QRectF) -> list[int]:
         """Boxes that touch a scene rectangle."""
         return self._touching(area).tolist()
+
+    def enclosed(self, line: Sequence[QPointF]) -> list[int]:
+        """Boxes whose middle lies within a closed line in scene units."""
+        return enclosed(self.placement.x, self.placement.y, line).tolist()
 
     def refresh(self) -> None:
         """Colours again, after the plan, the run, the mode or the theme changed."""

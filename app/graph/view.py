@@ -1,4 +1,4 @@
-"""The canvas: zoom at the cursor, pan, click, rubber band, hover, fit, and the finder over it."""
+"""The canvas: zoom at the cursor, pan, click, rubber band, lasso, hover, and the ways to a place."""
 
 from collections.abc import Callable
 
@@ -9,9 +9,10 @@ from PySide6.QtWidgets import QGraphicsScene, QGraphicsView, QRubberBand, QToolT
 from app.document import Document
 from app.graph.describe import tooltip
 from app.graph.item import GraphItem, Mode
+from app.graph.lasso import Lasso
+from app.graph.motion import LEAST, MOST, Motion, held_inside, place_of
 from app.theme import Theme
 
-LEAST, MOST = 0.01, 3.0
 STEP = 1.15
 DRAG = 4  # pixels before a press is a drag
 
@@ -23,6 +24,7 @@ class GraphView(QGraphicsView):
     opened = Signal()  # double click or Enter: show the details
     zoomed = Signal(float)
     moved = Signal(QRectF)  # the part of the scene that is in view now
+    lasso_wanted = Signal(bool)  # the lasso was taken up, or put away, by its key
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -45,6 +47,9 @@ class GraphView(QGraphicsView):
         self._pan_from: QPoint | None = None
         self._space = False
         self._band = QRubberBand(QRubberBand.Shape.Rectangle, self.viewport())
+        self.lasso = Lasso(theme, self.viewport())
+        self._lassoing = self._lasso_tool = False  # the press draws a line; every press does
+        self.motion = Motion(lambda: (self.zoom, self.seen.center()), self._show_place, self)
         self._fitted = True
         for bar in (self.horizontalScrollBar(), self.verticalScrollBar()):
             bar.valueChanged.connect(self._tell_place)
@@ -70,7 +75,7 @@ class GraphView(QGraphicsView):
         self.document = self.item = None
 
     def set_theme(self, theme: Theme) -> None:
-        self.theme = theme
+        self.theme = self.lasso.theme = theme
         self.setBackgroundBrush(theme["canvas"])
         if self.item is not None:
             self.item.theme = theme
@@ -88,18 +93,23 @@ class GraphView(QGraphicsView):
         return self.transform().m11()
 
     def fit(self, area: QRectF | None = None) -> None:
-        """The whole graph, or an area, in view; an area never above 100 %."""
-        if self.item is None:
-            return
-        target = area or self.item.boundingRect()
-        port = self.viewport().rect().adjusted(12, 12, -12, -12)
-        scale = min(port.width() / max(1.0, target.width()), port.height() / max(1.0, target.height()))
-        self._set_zoom(min(1.0, scale))
-        self.centerOn(target.center())
-        self._fitted = area is None
+        """The whole graph, or an area, in view at once; an area never above 100 %."""
+        if self.item is not None:
+            self.motion.stop()
+            self._show_place(*self._place_of(area or self.item.boundingRect()))
+            self._fitted = area is None
 
     def fit_all(self) -> None:
-        self.fit()
+        if self.item is not None:
+            self.motion.travel(*self._place_of(self.item.boundingRect()))
+            self._fitted = True
+
+    def _place_of(self, area: QRectF) -> tuple[float, QPointF]:
+        return place_of(area, self.viewport().rect())
+
+    def _show_place(self, zoom: float, centre: QPointF) -> None:
+        self._set_zoom(zoom)
+        self.centerOn(centre)
 
     @property
     def seen(self) -> QRectF:
@@ -116,11 +126,12 @@ class GraphView(QGraphicsView):
         if place is None:
             self.fit()
             return
-        self._set_zoom(place[0])
-        self.centerOn(place[1], place[2])
+        self.motion.stop()
+        self._show_place(place[0], QPointF(place[1], place[2]))
         self._fitted = False
 
     def centre_on(self, place: QPointF) -> None:
+        self.motion.stop()
         self.centerOn(place)
         self._fitted = False
 
@@ -135,16 +146,10 @@ class GraphView(QGraphicsView):
         for i in boxes:
             area = area.united(self.item.rect_of(i))
         if self.zoom < 0.5 or not self.seen.contains(area):
-            self.fit(area.adjusted(-200, -100, 200, 100))
-            self._keep_inside()
-
-    def _keep_inside(self) -> None:
-        """Show no emptiness beside the graph while there is graph to show."""
-        assert self.item is not None
-        bounds, seen = self.item.boundingRect(), self.seen
-        x = _clamped(seen.center().x(), bounds.left() + seen.width() / 2, bounds.right() - seen.width() / 2)
-        y = _clamped(seen.center().y(), bounds.top() + seen.height() / 2, bounds.bottom() - seen.height() / 2)
-        self.centerOn(x, y)
+            zoom, centre = self._place_of(area.adjusted(-200, -100, 200, 100))
+            port = QRectF(self.viewport().rect())
+            self.motion.travel(zoom, held_inside(zoom, centre, self.item.boundingRect(), port))
+            self._fitted = False
 
     def _set_zoom(self, scale: float) -> None:
         scale = min(MOST, max(LEAST, scale))
@@ -152,7 +157,15 @@ class GraphView(QGraphicsView):
         self.scale(scale, scale)
         self.zoomed.emit(scale)
 
+    def glide(self, place: QPointF, factor: float) -> None:
+        """Zoom at a point of the viewport, with motion; further turns of the wheel add up."""
+        wanted = min(MOST, max(LEAST, self.motion.target_zoom * factor))
+        self.motion.zoom_about(wanted, self.mapToScene(place.toPoint()))
+        self._fitted = False
+
     def zoom_at(self, place: QPointF, factor: float) -> None:
+        """Zoom at a point of the viewport at once."""
+        self.motion.stop()
         before = self.mapToScene(place.toPoint())
         wanted = min(MOST, max(LEAST, self.zoom * factor))
         self.scale(wanted / self.zoom, wanted / self.zoom)
@@ -174,12 +187,14 @@ class GraphView(QGraphicsView):
     # Gestures ---------------------------------------------------------------------------------------------------
 
     def wheelEvent(self, event: QWheelEvent) -> None:
-        turns = event.angleDelta().y() / 120
-        self.zoom_at(event.position(), STEP**turns)
+        factor = STEP ** (event.angleDelta().y() / 120)
+        # A touchpad tells pixels and is smooth of itself; a wheel tells notches.
+        (self.glide if event.pixelDelta().isNull() else self.zoom_at)(event.position(), factor)
         event.accept()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         place = event.position().toPoint()
+        self.motion.stop()
         if event.button() == Qt.MouseButton.MiddleButton or (
             event.button() == Qt.MouseButton.LeftButton and self._space
         ):
@@ -187,6 +202,7 @@ class GraphView(QGraphicsView):
             self.viewport().setCursor(Qt.CursorShape.ClosedHandCursor)
         elif event.button() == Qt.MouseButton.LeftButton:
             self._press = place
+            self._lassoing = self._lasso_tool or bool(event.modifiers() & Qt.KeyboardModifier.AltModifier)
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         place = event.position().toPoint()
@@ -195,20 +211,31 @@ class GraphView(QGraphicsView):
             self._pan_from = place
             self._fitted = False
         elif self._press is not None:
-            if self._band.isVisible() or (place - self._press).manhattanLength() > DRAG:
-                self._band.setGeometry(QRect(self._press, place).normalized())
-                self._band.show()
+            self._drag(self._press, place)
         else:
             self._hover(self.box_at(place))
+
+    def _drag(self, start: QPoint, place: QPoint) -> None:
+        if not (self._band.isVisible() or self.lasso.isVisible()) and (place - start).manhattanLength() <= DRAG:
+            return
+        if not self._lassoing:
+            self._band.setGeometry(QRect(start, place).normalized())
+            self._band.show()
+            return
+        if not self.lasso.isVisible():
+            self.lasso.begin(start)
+        self.lasso.extend(place)
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         adding = bool(event.modifiers() & (Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifier))
         if self._pan_from is not None:
             self._pan_from = None
-            self.viewport().unsetCursor()
+            self.set_lasso(self._lasso_tool)
         elif self._press is not None and event.button() == Qt.MouseButton.LeftButton:
             if self._band.isVisible():
                 self._take_band(adding)
+            elif self.lasso.isVisible():
+                self._take_lasso(adding)
             else:
                 self._click(self.box_at(event.position().toPoint()), adding)
             self._press = None
@@ -236,8 +263,9 @@ class GraphView(QGraphicsView):
             Qt.Key.Key_F: self.fit_all,
             Qt.Key.Key_Escape: self._escape,
             Qt.Key.Key_Return: self.opened.emit,
-            Qt.Key.Key_Plus: lambda: self.zoom_at(QPointF(self.viewport().rect().center()), STEP),
-            Qt.Key.Key_Minus: lambda: self.zoom_at(QPointF(self.viewport().rect().center()), 1 / STEP),
+            Qt.Key.Key_Plus: lambda: self.glide(QPointF(self.viewport().rect().center()), STEP),
+            Qt.Key.Key_Minus: lambda: self.glide(QPointF(self.viewport().rect().center()), 1 / STEP),
+            Qt.Key.Key_L: lambda: self.lasso_wanted.emit(not self._lasso_tool),
             Qt.Key.Key_Down: lambda: self._step(1),
             Qt.Key.Key_Up: lambda: self._step(-1),
         }
@@ -253,7 +281,7 @@ class GraphView(QGraphicsView):
     def keyReleaseEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Space and not event.isAutoRepeat():
             self._space = False
-            self.viewport().unsetCursor()
+            self.set_lasso(self._lasso_tool)
         super().keyReleaseEvent(event)
 
     def viewportEvent(self, event: QEvent) -> bool:
@@ -295,10 +323,25 @@ class GraphView(QGraphicsView):
     def _take_band(self, adding: bool) -> None:
         area = self.mapToScene(self._band.geometry()).boundingRect()
         self._band.hide()
-        if self.document is not None and self.item is not None:
+        if self.item is not None:
+            self._take(self.item.inside(area), adding)
+
+    def _take_lasso(self, adding: bool) -> None:
+        line = [self.mapToScene(p) for p in self.lasso.points]
+        self.lasso.hide()
+        if self.item is not None:
+            self._take(self.item.enclosed(line), adding)
+
+    def _take(self, boxes: list[int], adding: bool) -> None:
+        if self.document is not None:
             self._clear_offending()
             kept = self.document.selection if adding else ()
-            self.document.select([*kept, *self.item.inside(area)])
+            self.document.select([*kept, *boxes])
+
+    def set_lasso(self, on: bool) -> None:
+        """Every drag draws a lasso, or a frame."""
+        self._lasso_tool = on
+        self.viewport().setCursor(Qt.CursorShape.CrossCursor if on else Qt.CursorShape.ArrowCursor)
 
     def _step(self, by: int) -> None:
         """To the next or previous box along an edge: the keyboard's way through the graph."""
@@ -313,6 +356,13 @@ class GraphView(QGraphicsView):
         self.reveal([following])
 
     def _escape(self) -> None:
+        """End the gesture that runs; without one put the lasso away, and clear what is marked and selected."""
+        if self._band.isVisible() or self.lasso.isVisible():
+            self._band.hide()
+            self.lasso.hide()
+            self._press = None
+            return
+        self.lasso_wanted.emit(False)
         self.show_hits([])
         self._clear_offending()
         if self.document is not None:
@@ -334,8 +384,3 @@ class GraphView(QGraphicsView):
 
     def sizeHint(self) -> QSize:
         return QSize(800, 600)
-
-
-def _clamped(value: float, low: float, high: float) -> float:
-    """Within the bounds; their middle where they cross."""
-    return min(max(value, low), high) if low <= high else (low + high) / 2

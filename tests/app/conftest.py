@@ -61,7 +61,10 @@ def document(small_session: Session, qapp: QApplication) -> Document:
 
 @pytest.fixture
 def make_window(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Callable[..., MainWindow]:
-    """A shown window; `window.document` is set when a model was named. Edited plans never ask on close."""
+    """A shown window; `window.document` is set when a model was named. Edited plans never ask on close.
+
+    The view goes to a place at once; tests of motion turn it on.
+    """
     monkeypatch.setattr(MainWindow, "may_drop_edits", lambda self, document: True)
 
     def make(model: Path | str | None = None, exporter: Exporter | None = None) -> MainWindow:
@@ -69,6 +72,7 @@ def make_window(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         theme.apply(QApplication.instance(), chosen)  # type: ignore[arg-type]
         window = MainWindow(chosen, exporter)
         qtbot.addWidget(window, before_close_func=_settle)
+        window.canvas.view.motion.wanted = False
         window.resize(1440, 900)
         window.show()
         if model is not None:
