@@ -9,6 +9,7 @@ from app.format import micros
 from app.graph.model import box_line
 from core.errors import PlanError
 from core.fusion import edit
+from core.fusion.files import plan_data
 from core.fusion.plan import FusionPlan, Region
 from core.fusion.residence import NAMES, no_pair, refused
 from templates.types import Residence
@@ -226,7 +227,8 @@ def _one_region(document: Document) -> Region:
 
 
 def _push(document: Document, text: str, plan: FusionPlan) -> None:
-    _push_plans(document, text, replace(document.plans, current=plan))
+    if plan_data(plan) != plan_data(document.plan):  # other reasons for the same regions are no edit
+        _push_plans(document, text, replace(document.plans, current=plan))
 
 
 def _push_plans(document: Document, text: str, plans: Plans) -> None:
