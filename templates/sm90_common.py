@@ -14,12 +14,19 @@ FLAGS = (*ARCH_FLAGS, "-DCUTLASS_ENABLE_GDC_FOR_SM90=1")
 # most 8 elements (CUDA driver API, cuTensorMapEncodeIm2col; conv/collective/sm90_implicit_gemm_gmma_ss_*.hpp).
 IM2COL_CORNERS, IM2COL_OFFSET, IM2COL_STRIDE = range(-128, 128), 254, 8
 TMA_BYTES = 16  # a TMA stride is a multiple of 16 bytes (CUDA driver API, cuTensorMapEncodeTiled)
-L2_BYTES_PER_CLOCK = 80.0  # what an SM gets from L2; fitted to resources/records, used for nothing but ranking
 PIPELINE_BYTES = 16  # a full and an empty mbarrier for each stage
 CONSUMER_REGISTERS = 240  # what setmaxnreg leaves a thread of two consumer warp groups
 # Accumulators a consumer thread may hold and still run its epilogue without spilling; 208 and more get CUTLASS's
 # HeavyRegisterPressure split (sm90_gemm_tma_warpspecialized_pingpong.hpp).
 MAX_ACCUMULATORS = 192
+SMALLEST_GPC = 14  # SMs; see cluster_slots
+# Rates of an H100/H200 in bytes a clock, and times: those with which the estimates of sm90_gemm and sm90_conv come
+# nearest to resources/records; used for nothing but ranking.
+L2_BYTES_PER_CLOCK = 7000.0  # from L2 to all SMs together; a tile that CTAs of a cluster share counts once
+SM_BYTES_PER_CLOCK = 72.0  # into one SM, shared tiles included
+IM2COL_BYTES_PER_CLOCK = 38.0  # what the im2col engine of one SM delivers
+MEMORY_OVERLAP_LOSS = 0.5  # of the shorter of products and memory traffic: fill and drain don't overlap
+LAUNCH_US, PDL_US = 2.15, 0.8
 
 
 def chain_source(epilogue: Epilogue) -> tuple[str, bool]:
@@ -94,10 +101,13 @@ def im2col_refusal(workload: ConvWorkload) -> str | None:
     return None
 
 
-def epilogue_smem(tile_m: int, tile_n: int, cooperative: bool, epilogue: Epilogue, bias_bytes: int) -> int:
+def epilogue_smem(
+    tile_m: int, tile_n: int, cooperative: bool, epilogue: Epilogue, bias_bytes: int, swapped: bool = False
+) -> int:
     """Bytes of the TMA epilogue's shared memory (CUTLASS epilogue/collective/builders/sm90_builder.inl).
 
     Subtiles of 64x32 (pingpong) or 128x32 (cooperative); two stages of D, or up to four that the source and D share.
+    A swapped tile is contiguous along its rows, and its bias does not pass through shared memory.
     """
     rows, columns = min(128 if cooperative else 64, tile_m), gcd(32, tile_n)
     subtiles = (tile_m // rows) * (tile_n // columns)
@@ -105,8 +115,9 @@ def epilogue_smem(tile_m: int, tile_n: int, cooperative: bool, epilogue: Epilogu
     if epilogue.has_source:
         stages = load_stages = max(load_stages, stages + 1)
     size = epilogue.output.itemsize
-    atom = min(1024, 8 * columns * size)  # eight rows of the swizzle; every member is rounded up to it
-    bias = tile_n * bias_bytes if epilogue.has_bias else 1
+    # Eight lines of the swizzle; every member is rounded up to it.
+    atom = min(1024, 8 * (rows if swapped else columns) * size)
+    bias = tile_n * bias_bytes if epilogue.has_bias and not swapped else 1
     return _round_up(_round_up(stages * rows * columns * size + bias, atom) + load_stages * PIPELINE_BYTES, atom)
 
 
@@ -156,6 +167,20 @@ def conv_bytes(workload: ConvWorkload) -> float:
 def cluster_factor(size: int) -> float:
     """Large clusters wait for their slowest member and leave SMs of odd GPCs idle (CUDA tuning guide, clusters)."""
     return 1.0 + CLUSTER_LOSS * (size - 1)
+
+
+def cluster_slots(gpu: GpuSpec, size: int, blocks_per_sm: int = 1) -> int:
+    """CTAs that run at once in clusters of `size`.
+
+    A cluster lies in one GPC. Those of an H100/H200 have up to 18 SMs and differ from chip to chip, pairs being fused
+    off; the rules count on SMALLEST_GPC everywhere, because one cluster too many costs a whole round: 30 clusters of
+    four, of 120 CTAs on 132 SMs, took two rounds on an H200 (resources/records, 1280x3072x768 256x128x64_1x4).
+    """
+    slots = gpu.sm_count * blocks_per_sm
+    if size > 2:  # a pair is a TPC, which is never split
+        in_gpc = SMALLEST_GPC * blocks_per_sm
+        slots = int(slots * (in_gpc // size * size / in_gpc))
+    return max(1, slots // size) * size
 
 
 def sustained_hz(gpu: GpuSpec) -> float:

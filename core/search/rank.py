@@ -13,7 +13,7 @@ from templates.workload import Workload
 DEFAULT_LIMIT = 16
 # An estimate is this coarse: of two candidates this near, one that needs no compiling is the better try.
 NEAR = 0.9
-_TILE_SHARE = 4  # of the candidates, at most one in so many (and never fewer than two) may share a tile
+_TILE_SHARE = 6  # of the candidates, at most one in so many (and never fewer than two) may share a tile
 # Estimates of one family against another are coarser still: every family whose best estimate is within this factor of
 # the best of all gets at least one in so many of the places, the others one place each, unless they are further off
 # than any estimate has erred (resources/records: by up to 4.3 times).
@@ -24,6 +24,10 @@ _FAMILY_SHARE = 4
 # Each combination of names whose best estimate is so near to the family's best gets at least one in so many places.
 _NEAR_STYLE = 1.1
 _STYLE_SHARE = 8
+# Estimates of large and of small tiles err apart: each size (to the next power of two) whose best estimate is so near
+# to the family's best gets one in so many places.
+_NEAR_SIZE = 1.15
+_SIZE_SHARE = 16
 _HOPEFUL = 4
 
 
@@ -133,8 +137,10 @@ def _places(near: list[Ranked], limit: int) -> list[tuple[int, list[Ranked]]]:
     families = [g for g in _grouped(near, lambda kernel: kernel.family) if g[0].score.us <= _NO_CHANCE * best]
     rivals = [g for g in families if g[0].score.us <= _RIVAL * best]
     styles = [s for g in rivals for s in _grouped(g, _style_of) if s[0].score.us <= _NEAR_STYLE * g[0].score.us]
+    sizes = [s for g in rivals for s in _grouped(g, _size_of) if s[0].score.us <= _NEAR_SIZE * g[0].score.us]
     return [
         *((1, g) for g in families),
+        *((limit // _SIZE_SHARE, s) for s in sizes),
         *((limit // _STYLE_SHARE, s) for s in styles),
         *((limit // _FAMILY_SHARE, g) for g in rivals),
     ]
@@ -150,6 +156,13 @@ def _grouped(ranked: list[Ranked], key: Callable[[Kernel], Hashable]) -> list[li
 def _style_of(kernel: Kernel) -> tuple[str, ...]:
     """The values of the kernel's named, not sized, parameters."""
     return tuple(value for _, value in kernel.params if isinstance(value, str))
+
+
+def _size_of(kernel: Kernel) -> int:
+    """The area of the kernel's tile as a power of two; 0 where its stem does not begin with a tile."""
+    m, _, rest = tile_of(kernel)[1].partition("x")
+    n = rest.partition("x")[0]
+    return (int(m) * int(n)).bit_length() if m.isdecimal() and n.isdecimal() else 0
 
 
 def tile_of(kernel: Kernel) -> tuple[str, str]:

@@ -41,6 +41,7 @@ MEANINGS = {
     "weights": "resident: the filter stays in shared memory; streamed: it is loaded for each patch",
     "groups": "warp groups that compute",
     "swap": "1: the transposed product is computed, so that a small M becomes the columns of a tile",
+    "operands": "swapped: the transposed product is computed, which cuts the rows of the output more finely",
     "op": "what the kernel is built for: gemm or conv",
     "buffers": "output buffers that take turns",
     "columns": "pixels of a row that a thread block computes",

@@ -8,11 +8,12 @@ from math import ceil
 
 from templates.family import Launch, Score
 from templates.gpu import GpuSpec
-from templates.sm90_common import L2_BYTES_PER_CLOCK, overlapped, sustained_hz, wgmma_clocks
+from templates.sm90_common import overlapped, sustained_hz, wgmma_clocks
 from templates.sm90_direct.geometry import CHANNELS, PATCH, ROW_BYTES, ROWS, Geometry, lay
 from templates.sm90_direct.space import Instance
 from templates.workload import ConvWorkload
 
+L2_BYTES_PER_CLOCK = 80.0
 TAP_CLOCKS = 20.0  # barrier round of a weight stage
 FILL_CLOCKS = 1800.0  # first pixels and weights from memory until the first wgmma
 EPILOGUE_CLOCKS_PER_PIXEL = 8.0

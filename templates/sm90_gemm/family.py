@@ -1,6 +1,7 @@
 """The sm90 GEMM family: TMA loads, wgmma, persistent warp-specialised kernels, epilogue visitor tree, TMA stores."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from templates.emit import render, wrap
 from templates.family import Candidate, Kernel, Launch, Score
@@ -42,14 +43,14 @@ class Sm90Gemm:
         for point in space.points():
             yield Kernel(
                 family=self.name,
-                params=tuple(sorted(point.items())),
+                params=point.params,
                 epilogue=workload.epilogue,
                 dtype=workload.dtype,
                 accumulator=workload.accumulator,
                 layout_a=workload.layout_a,
                 layout_b=workload.layout_b,
                 alignment=(widest, widest, widest_d),
-                stem=space.stem(point),
+                stem=point.stem,
             )
 
     def illegal(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> str | None:
@@ -59,15 +60,17 @@ class Sm90Gemm:
         depth = rules.stages(kernel, gpu)
         if depth < MIN_STAGES:
             return f"shared memory holds {depth} stages of the tile, {MIN_STAGES} are needed"
-        shape = rules.lay(kernel, workload, gpu)
-        if shape.cluster_m > shape.tiles_m or shape.cluster_n > shape.tiles_n:
+        shape, point = rules.lay(kernel, workload, gpu), space.point_of(kernel)
+        if point.cluster_m > shape.tiles_m or point.cluster_n > shape.tiles_n:
             return (
-                f"a cluster of {shape.cluster_m}x{shape.cluster_n} over {shape.tiles_m}x{shape.tiles_n} tiles "
+                f"a cluster of {point.cluster_m}x{point.cluster_n} over {shape.tiles_m}x{shape.tiles_n} tiles "
                 "leaves CTAs without work"
             )
-        if kernel.dtype == DType.TF32 and shape.tile_k > 64:
+        if kernel.dtype == DType.TF32 and point.tile_k > 64:
             return "a tf32 tile of 128 along K is twice the bytes for the same products"
-        return None
+        if point.tile_k == 32 and not 0 < workload.k % 64 <= 32:
+            return f"steps of 32 along K only pay where 64 would waste half: K = {workload.k}"
+        return multicast_objection(point, workload)
 
     def launches(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> list[Launch]:
         return rules.launches(kernel, workload, gpu) if isinstance(workload, GemmWorkload) else []
@@ -80,7 +83,7 @@ class Sm90Gemm:
     def source(self, kernel: Kernel) -> str:
         chain, final_relu = chain_source(kernel.epilogue)
         layouts = {MatrixLayout.ROW: "cutlass::layout::RowMajor", MatrixLayout.COL: "cutlass::layout::ColumnMajor"}
-        schedule = kernel["schedule"]
+        point = space.point_of(kernel)
         body = render(
             __file__,
             "kernel.cu.jinja",
@@ -90,9 +93,9 @@ class Sm90Gemm:
             element_d=memory_type(kernel.epilogue.output),
             layout_a=layouts[kernel.layout_a],
             layout_b=layouts[kernel.layout_b],
-            cooperative=schedule != "pingpong",
-            stream_k=schedule == "stream_k",
-            **{name: value for name, value in kernel.params if name != "schedule"},
+            cooperative=point.schedule != "pingpong",
+            stream_k=point.schedule == "stream_k",
+            **asdict(point),
         )
         return wrap(kernel, ("bolt/sm90_gemm.hpp",), body)
 
@@ -102,3 +105,21 @@ class Sm90Gemm:
 
     def compile_seconds(self, kernel: Kernel) -> tuple[float, float]:
         return 55.0, 14.0
+
+
+def multicast_objection(point: space.Point, workload: GemmWorkload) -> str | None:
+    """CTAs of a cluster each fetch a part of a shared tile: parts hold whole atoms of the shared-memory layout.
+
+    An atom is 8 rows of an operand that is contiguous along K, and 64, 32 or 16 elements across one that is not
+    (cutlass/gemm/collective/builders/sm90_common.inl, ss_smem_selector).
+    """
+    along_k = [workload.layout_a == MatrixLayout.ROW, workload.layout_b == MatrixLayout.COL]
+    if point.swap:
+        along_k.reverse()
+    for extent, parts, contiguous in zip(
+        (point.tile_m, point.tile_n), (point.cluster_n, point.cluster_m), along_k, strict=True
+    ):
+        atom = 8 if contiguous else next(a for a in (64, 32, 16) if extent % a == 0)
+        if extent // parts % atom:
+            return f"a {parts}th of {extent} rows is no whole number of layout atoms of {atom}"
+    return None

@@ -12,36 +12,38 @@ from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
 from templates.sm90_common import (
     L2_BYTES_PER_CLOCK,
-    cluster_factor,
+    LAUNCH_US,
+    MEMORY_OVERLAP_LOSS,
+    PDL_US,
+    SM_BYTES_PER_CLOCK,
+    cluster_slots,
     epilogue_smem,
     mainloop_stages,
-    overlapped,
-    step_clocks,
-    sustained_hz,
     wgmma_clocks,
 )  # fmt: skip
+from templates.sm90_gemm.space import Point, point_of
 from templates.workload import GemmWorkload
 
-# Rates and latencies of an H100/H200 SM, in bytes a clock and clocks; fitted to [4], used for nothing but ranking.
-FILL_CLOCKS = 1200.0  # latency of the first loads from memory
-EPILOGUE_CLOCKS = 500.0
-EPILOGUE_BYTES_PER_CLOCK = 32.0
+# Rates and latencies of an H100/H200, in bytes a clock and clocks: those with which the estimates are nearest to [4],
+# used for nothing but ranking (tests/templates/test_sm90_ranking.py says how near).
+FILL_CLOCKS = 1500.0  # latency of the first loads from memory
+EPILOGUE_CLOCKS = 520.0
+EPILOGUE_BYTES_PER_CLOCK = 20.0
 STREAM_K_FIXUP_CLOCKS = 9000.0  # partial tiles through memory, and the memset before the kernel
-LAUNCH_US, PDL_US = 2.2, 1.0
-# A cluster lies in one GPC of 16 or 18 SMs, some of which are fused off: clusters of four reach this share of the SMs.
-WIDE_CLUSTER_SHARE = 0.92
+PINGPONG_STEP_CLOCKS, COOPERATIVE_STEP_CLOCKS = 6.0, 60.0  # barrier round of a k tile: one group releases it, or two
+CLUSTER_LOSS = 0.04  # for each further CTA that a cluster keeps in step
+# Sixteen columns of a tile: slower than 32 for each step by as much, whatever the cluster (32x1000x2048) [4].
+NARROW_COLUMNS, NARROW_STEP_CLOCKS = 16, 100.0
+# Where power is the limit, a byte from L2 costs as much as this many operations (4096x4096x4096: the tile of 128x128
+# in pairs is 5 % behind that of 128x256), and products alone would run this much faster than they do with their loads.
+OPERATIONS_PER_L2_BYTE, BARE_PRODUCTS = 14.0, 1.07
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A kernel's tile laid over a workload."""
+    """A kernel's tile laid over a workload; M and N are those of the product that is computed (swapped or not)."""
 
-    tile_m: int
-    tile_n: int
-    tile_k: int
-    cluster_m: int
-    cluster_n: int
-    schedule: str
+    point: Point
     tiles_m: int
     tiles_n: int
     batch: int
@@ -51,63 +53,89 @@ class Shape:
     @property
     def tiles(self) -> int:
         """Tiles the grid runs, those that only fill up a cluster included."""
-        m = ceil(self.tiles_m / self.cluster_m) * self.cluster_m
-        return m * ceil(self.tiles_n / self.cluster_n) * self.cluster_n * self.batch
+        m = ceil(self.tiles_m / self.point.cluster_m) * self.point.cluster_m
+        return m * ceil(self.tiles_n / self.point.cluster_n) * self.point.cluster_n * self.batch
 
     @property
     def rounds(self) -> int:
         """Tiles the busiest CTA takes."""
         return ceil(self.tiles / self.tile_slots)
 
+    @property
+    def active(self) -> int:
+        """CTAs that load at the same time."""
+        return min(self.tiles, self.tile_slots)
+
 
 def lay(kernel: Kernel, workload: GemmWorkload, gpu: GpuSpec) -> Shape:
-    m, n, k = kernel.int("tile_m"), kernel.int("tile_n"), kernel.int("tile_k")
-    cluster_m, cluster_n = kernel.int("cluster_m"), kernel.int("cluster_n")
-    cluster = cluster_m * cluster_n
-    reached = gpu.sm_count * WIDE_CLUSTER_SHARE if cluster >= 4 else gpu.sm_count
+    point = point_of(kernel)
+    m, n = (workload.n, workload.m) if point.swap else (workload.m, workload.n)
     return Shape(
-        m, n, k, cluster_m, cluster_n, str(kernel["schedule"]),
-        ceil(workload.m / m), ceil(workload.n / n), workload.batch, ceil(workload.k / k),
-        int(reached) // cluster * cluster,
+        point, ceil(m / point.tile_m), ceil(n / point.tile_n), workload.batch, ceil(workload.k / point.tile_k),
+        cluster_slots(gpu, point.cluster_m * point.cluster_n),
     )  # fmt: skip
 
 
 def stages(kernel: Kernel, gpu: GpuSpec) -> int:
     """Load stages beside the epilogue: what shared memory of this GPU leaves [3]."""
-    m, n, k = kernel.int("tile_m"), kernel.int("tile_n"), kernel.int("tile_k")
-    carveout = epilogue_smem(m, n, kernel["schedule"] != "pingpong", kernel.epilogue, kernel.dtype.itemsize)
-    return mainloop_stages(gpu.smem_per_block, carveout, (m, n, k), kernel.dtype.itemsize)
+    p = point_of(kernel)
+    carveout = epilogue_smem(
+        p.tile_m, p.tile_n, p.schedule != "pingpong", kernel.epilogue, kernel.dtype.itemsize, p.swap
+    )
+    return mainloop_stages(gpu.smem_per_block, carveout, (p.tile_m, p.tile_n, p.tile_k), kernel.dtype.itemsize)
+
+
+def step_bytes(shape: Shape, itemsize: int) -> float:
+    """What a CTA fetches from L2 for a K tile: multicast counts once for the cluster [3]."""
+    p = shape.point
+    return (p.tile_m / p.cluster_n + p.tile_n / p.cluster_m) * p.tile_k * itemsize
 
 
 def tile_clocks(shape: Shape, itemsize: int) -> float:
-    """Products of one tile: tensor cores against the way from L2, which multicast in a cluster shortens [1][3]."""
-    scale = itemsize / 2  # a tf32 wgmma takes half the k
-    products = shape.tile_m / 64 * shape.tile_k / 16 * wgmma_clocks(shape.tile_n) * scale
-    loaded = (shape.tile_m / shape.cluster_n + shape.tile_n / shape.cluster_m) * shape.tile_k * itemsize
-    return shape.k_tiles * (
-        overlapped(products, loaded / L2_BYTES_PER_CLOCK) + step_clocks(shape.schedule != "pingpong")
-    )
+    """Products of one tile: tensor cores against the way from L2, which multicast in a cluster shortens [1][3].
+
+    L2 gives all SMs together less than their tensor cores eat with small tiles, so among tiles that fill the SMs
+    equally well the one with the fewest bytes for each product wins [4].
+    """
+    p = shape.point
+    products = p.tile_m / 64 * p.tile_k / 16 * wgmma_clocks(p.tile_n) * itemsize / 2  # a tf32 wgmma takes half the k
+    from_l2 = step_bytes(shape, itemsize) * shape.active
+    into_sm = (p.tile_m + p.tile_n) * p.tile_k * itemsize
+    step = max(products, from_l2 / L2_BYTES_PER_CLOCK, into_sm / SM_BYTES_PER_CLOCK)
+    step += PINGPONG_STEP_CLOCKS if p.schedule == "pingpong" else COOPERATIVE_STEP_CLOCKS
+    if p.tile_n <= NARROW_COLUMNS:
+        step += NARROW_STEP_CLOCKS * p.tile_k / 64
+    return shape.k_tiles * step
+
+
+def power_us(shape: Shape, workload: GemmWorkload, gpu: GpuSpec) -> float:
+    """Short kernels run at the full clock; power holds long dense ones at a rate of the whole GPU [4]."""
+    size = workload.dtype.itemsize
+    fetched = step_bytes(shape, size) * shape.k_tiles * shape.tiles
+    return (workload.flops * size / 2 + OPERATIONS_PER_L2_BYTE * fetched) / (gpu.tensor_tflops * BARE_PRODUCTS * 1e6)
 
 
 def fill_clocks(shape: Shape, itemsize: int) -> float:
     """Until the first products: a latency and the first stage, so short problems prefer a small k tile [1]."""
-    return FILL_CLOCKS + (shape.tile_m + shape.tile_n) * shape.tile_k * itemsize / L2_BYTES_PER_CLOCK
+    p = shape.point
+    return FILL_CLOCKS + (p.tile_m + p.tile_n) * p.tile_k * itemsize / SM_BYTES_PER_CLOCK
 
 
 def epilogue_clocks(shape: Shape, workload: GemmWorkload) -> float:
     """Bias, activation, store; twice the bytes with a source; two warp groups share it when they cooperate [2]."""
-    moved = shape.tile_m * shape.tile_n * workload.epilogue.output.itemsize * (1 + workload.epilogue.has_source)
-    return EPILOGUE_CLOCKS + moved / EPILOGUE_BYTES_PER_CLOCK / (1 if shape.schedule == "pingpong" else 2)
+    p = shape.point
+    moved = p.tile_m * p.tile_n * workload.epilogue.output.itemsize * (1 + workload.epilogue.has_source)
+    return EPILOGUE_CLOCKS + moved / EPILOGUE_BYTES_PER_CLOCK / (1 if p.schedule == "pingpong" else 2)
 
 
 def grid_clocks(shape: Shape, workload: GemmWorkload) -> float:
     """Persistent rounds: whole ones (the tail counts in full), pingpong hides all epilogues but the last, cooperative
     none, stream-K has no tail but adds partial tiles [1][2]."""
     tile, epilogue = tile_clocks(shape, workload.dtype.itemsize), epilogue_clocks(shape, workload)
-    if shape.schedule == "stream_k":
+    if shape.point.schedule == "stream_k":
         rounds = max(shape.tiles / shape.tile_slots, 1 / max(1, shape.k_tiles // 4))
         return rounds * (tile + epilogue) + STREAM_K_FIXUP_CLOCKS
-    if shape.schedule == "cooperative":
+    if shape.point.schedule == "cooperative":
         return shape.rounds * (tile + epilogue)
     return shape.rounds * max(tile, epilogue) + epilogue
 
@@ -121,18 +149,21 @@ def depth_penalty(depth: int, shape: Shape) -> float:
 def score(candidate: Candidate, workload: GemmWorkload, gpu: GpuSpec) -> Score:
     kernel = candidate.kernel
     shape = lay(kernel, workload, gpu)
-    clocks = grid_clocks(shape, workload) * depth_penalty(stages(kernel, gpu), shape)
-    clocks = clocks * cluster_factor(shape.cluster_m * shape.cluster_n) + fill_clocks(shape, workload.dtype.itemsize)
-    compute_us = clocks / sustained_hz(gpu) * 1e6
+    depth, p = stages(kernel, gpu), shape.point
+    clocks = grid_clocks(shape, workload) * depth_penalty(depth, shape)
+    clocks = clocks * (1.0 + CLUSTER_LOSS * (p.cluster_m * p.cluster_n - 1))
+    clocks += fill_clocks(shape, workload.dtype.itemsize)
+    compute_us = max(clocks / gpu.clock_mhz, power_us(shape, workload, gpu))
     memory_us = workload.bytes / (gpu.dram_gbs * 1e3)
-    us = overlapped(compute_us, memory_us) + LAUNCH_US - PDL_US * candidate.launch.pdl
+    us = max(compute_us, memory_us) + MEMORY_OVERLAP_LOSS * min(compute_us, memory_us)
+    us += LAUNCH_US - PDL_US * candidate.launch.pdl
     us *= 1.0 + launch_cost(candidate.launch)
-    filled = workload.m * workload.n * workload.batch / (shape.tiles * shape.tile_m * shape.tile_n)
+    filled = workload.m * workload.n * workload.batch / (shape.tiles * p.tile_m * p.tile_n)
     rounds = shape.tiles / shape.tile_slots
     limit = "memory" if memory_us > compute_us else "products"
     why = (
         f"{shape.tiles} tiles in {rounds:.2f} rounds of {shape.tile_slots}, {filled:.0%} of them used, "
-        f"{stages(kernel, gpu)} stages, bound by {limit}"
+        f"{depth} stages, bound by {limit}"
     )
     return Score(us, why)
 
@@ -145,7 +176,7 @@ def launch_cost(launch: Launch) -> float:
 def launches(kernel: Kernel, workload: GemmWorkload, gpu: GpuSpec) -> list[Launch]:
     """PDL decides short kernels; raster and swizzle only matter beyond one round [1][4]."""
     shape = lay(kernel, workload, gpu)
-    if shape.schedule == "stream_k":  # never launched programmatically
+    if shape.point.schedule == "stream_k":  # never launched programmatically
         splits = [s for s in (2, 4) if shape.tiles * s <= 2 * shape.tile_slots and shape.k_tiles >= 4 * s]
         return [Launch(), *(Launch(splits=s) for s in splits)]
     if shape.rounds <= 1:

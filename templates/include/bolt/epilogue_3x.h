@@ -68,17 +68,25 @@ struct ChainNode {
 };
 
 // The tree of one kernel. ElementC is the source's type, or void where the chain has none; then neither its load nor
-// its shared memory exists.
-template <class Chain, class TileShape, class ElementBias, class ElementD, bool kFinalRelu>
+// its shared memory exists. `kBiasDown`: the tile is of D^T, so the bias runs down its rows; it then comes from memory
+// straight into registers.
+template <class Chain, class TileShape, class ElementBias, class ElementD, bool kFinalRelu, bool kBiasDown = false>
 struct Epilogue3x {
   using ElementC = cute::conditional_t<Chain::kSource, ElementD, void>;
   using Node =
       cutlass::epilogue::fusion::Sm90Compute<ChainNode<Chain, ElementD, kFinalRelu>::template Compute, ElementD, float,
                                              cutlass::FloatRoundStyle::round_to_nearest>;
   using Accumulator = cutlass::epilogue::fusion::Sm90AccFetch;
-  using Bias = cutlass::epilogue::fusion::Sm90RowBroadcast<
-      0, TileShape, ElementBias, float, cute::Stride<cute::_0, cute::_1, cute::_0>,
-      128 / cutlass::sizeof_bits<ElementBias>::value, /*EnableNullptr=*/false>;
+  static constexpr int kBiasAlign = 128 / cutlass::sizeof_bits<ElementBias>::value;
+  using BiasAcross =
+      cutlass::epilogue::fusion::Sm90RowBroadcast<0, TileShape, ElementBias, float,
+                                                  cute::Stride<cute::_0, cute::_1, cute::_0>, kBiasAlign,
+                                                  /*EnableNullptr=*/false>;
+  using BiasDown =
+      cutlass::epilogue::fusion::Sm90ColBroadcast<0, TileShape, ElementBias, float,
+                                                  cute::Stride<cute::_1, cute::_0, cute::_0>, kBiasAlign,
+                                                  /*EnableNullptr=*/false>;
+  using Bias = cute::conditional_t<kBiasDown, BiasDown, BiasAcross>;
   using Source = cutlass::epilogue::fusion::Sm90SrcFetch<ElementC>;
 
   template <class... Leaves>
@@ -89,7 +97,9 @@ struct Epilogue3x {
 
   static typename Tree::Arguments arguments(void const* bias) {
     typename Tree::Arguments arguments{};
-    if constexpr (Chain::kBias) {
+    if constexpr (Chain::kBias && kBiasDown) {
+      arguments.op_1.ptr_col = static_cast<ElementBias const*>(bias);
+    } else if constexpr (Chain::kBias) {
       arguments.op_1.ptr_row = static_cast<ElementBias const*>(bias);
     }
     return arguments;

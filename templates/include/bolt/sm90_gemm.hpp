@@ -7,6 +7,8 @@
 //   kCooperative             both consumer warp groups share a tile; otherwise each has its own (pingpong)
 //   kStreamK                 work is cut along K so that every SM gets an equal share (needs kCooperative); never
 //                            launched programmatically
+//   kSwap                    D^T = B^T A^T is computed: the tile is N x M then, so that rows of D are cut into as few as
+//                            wgmma takes columns, 8, and not 64
 //   Chain, kFinalRelu        the epilogue, see bolt/epilogue_3x.h
 #pragma once
 #include "cutlass/cutlass.h"
@@ -35,6 +37,12 @@ struct Sm90Gemm {
   using RowMajor = cutlass::layout::RowMajor;
   using TileShape = cute::Shape<cute::Int<Config::kTileM>, cute::Int<Config::kTileN>, cute::Int<Config::kTileK>>;
   using ClusterShape = cute::Shape<cute::Int<Config::kClusterM>, cute::Int<Config::kClusterN>, cute::_1>;
+  static constexpr bool kSwap = Config::kSwap;
+  template <class Layout>
+  using Transposed = cute::conditional_t<cute::is_same_v<Layout, RowMajor>, cutlass::layout::ColumnMajor, RowMajor>;
+  using LayoutA = cute::conditional_t<kSwap, Transposed<typename Config::LayoutB>, typename Config::LayoutA>;
+  using LayoutB = cute::conditional_t<kSwap, Transposed<typename Config::LayoutA>, typename Config::LayoutB>;
+  using LayoutD = cute::conditional_t<kSwap, cutlass::layout::ColumnMajor, RowMajor>;
   static constexpr int kTmaBytes = 16;  // every row that TMA moves starts at and is a multiple of 16 bytes
   static constexpr int kAlign = kTmaBytes / int(sizeof(Element)), kAlignD = kTmaBytes / int(sizeof(ElementD));
   static_assert(!Config::kStreamK || Config::kCooperative, "CUTLASS's stream-K scheduler needs the cooperative kernel");
@@ -49,14 +57,14 @@ struct Sm90Gemm {
   using EpilogueSchedule =
       cute::conditional_t<Config::kCooperative, cutlass::epilogue::TmaWarpSpecializedCooperative,
                           cutlass::epilogue::TmaWarpSpecialized>;
-  using Chain3x = Epilogue3x<typename Config::Chain, TileShape, Element, ElementD, Config::kFinalRelu>;
+  using Chain3x = Epilogue3x<typename Config::Chain, TileShape, Element, ElementD, Config::kFinalRelu, kSwap>;
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
-      cutlass::epilogue::collective::EpilogueTileAuto, float, float, typename Chain3x::ElementC, RowMajor, kAlignD,
-      ElementD, RowMajor, kAlignD, EpilogueSchedule, typename Chain3x::Tree>::CollectiveOp;
+      cutlass::epilogue::collective::EpilogueTileAuto, float, float, typename Chain3x::ElementC, LayoutD, kAlignD,
+      ElementD, LayoutD, kAlignD, EpilogueSchedule, typename Chain3x::Tree>::CollectiveOp;
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, typename Config::LayoutA, kAlign, Element,
-      typename Config::LayoutB, kAlign, float, TileShape, ClusterShape,
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, LayoutA, kAlign, Element, LayoutB, kAlign,
+      float, TileShape, ClusterShape,
       cutlass::gemm::collective::StageCountAutoCarveout<int(sizeof(typename Epilogue::SharedStorage))>,
       Schedule>::CollectiveOp;
   using Scheduler = cute::conditional_t<Config::kStreamK, cutlass::gemm::StreamKScheduler, void>;
@@ -80,11 +88,14 @@ struct Sm90Gemm {
     typename Gemm::Arguments result{};
     result.mode = args.batch > 1 ? cutlass::gemm::GemmUniversalMode::kBatched : cutlass::gemm::GemmUniversalMode::kGemm;
     int const batch = args.batch > 1 ? args.batch : 1;
-    result.problem_shape = cute::make_shape(int(args.m), int(args.n), int(args.k), batch);
-    result.mainloop.ptr_A = static_cast<Element const*>(args.a);
-    result.mainloop.dA = stride<typename Kernel::StrideA>(args.lda, args.stride_a);
-    result.mainloop.ptr_B = static_cast<Element const*>(args.b);
-    result.mainloop.dB = stride<typename Kernel::StrideB>(args.ldb, args.stride_b);
+    int const m = kSwap ? args.n : args.m, n = kSwap ? args.m : args.n;
+    result.problem_shape = cute::make_shape(m, n, int(args.k), batch);
+    result.mainloop.ptr_A = static_cast<Element const*>(kSwap ? args.b : args.a);
+    result.mainloop.ptr_B = static_cast<Element const*>(kSwap ? args.a : args.b);
+    result.mainloop.dA = kSwap ? stride<typename Kernel::StrideA>(args.ldb, args.stride_b)
+                               : stride<typename Kernel::StrideA>(args.lda, args.stride_a);
+    result.mainloop.dB = kSwap ? stride<typename Kernel::StrideB>(args.lda, args.stride_a)
+                               : stride<typename Kernel::StrideB>(args.ldb, args.stride_b);
     result.epilogue.thread = Chain3x::arguments(args.bias);
     if constexpr (Config::Chain::kSource) {
       result.epilogue.ptr_C = static_cast<ElementD const*>(args.source);
@@ -94,9 +105,9 @@ struct Sm90Gemm {
     result.epilogue.dD = stride<typename Kernel::StrideD>(args.ldd, args.stride_d);
     result.hw_info.sm_count = args.sm_count;
     using Raster = decltype(result.scheduler.raster_order);
-    result.scheduler.raster_order = args.raster == 1   ? Raster::AlongM
-                                    : args.raster == 2 ? Raster::AlongN
-                                                       : Raster::Heuristic;
+    result.scheduler.raster_order = args.raster == (kSwap ? 2 : 1)   ? Raster::AlongM
+                                    : args.raster == (kSwap ? 1 : 2) ? Raster::AlongN
+                                                                     : Raster::Heuristic;
     result.scheduler.max_swizzle_size = args.swizzle > 0 ? args.swizzle : 1;
     if constexpr (Config::kStreamK) {
       using Decomposition = decltype(result.scheduler.decomposition_mode);
