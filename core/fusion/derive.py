@@ -1,5 +1,6 @@
 """Whether a group of nodes can run as one kernel, which one, and if not, which node stands in the way and why."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ def derive(graph: Graph, names: Sequence[str], dtype: DType, native: DType) -> D
     unknown = next((n for n in names if not graph.has_node(n)), None)
     if unknown is not None:
         return Objection(f"the model has no node named {unknown}", unknown)
-    twice = next((n for n in names if list(names).count(n) > 1), None)
+    twice = next((n for n, times in Counter(names).items() if times > 1), None)
     if twice is not None:
         return Objection(f"{twice} is named twice", twice)
     if not names:
