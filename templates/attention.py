@@ -12,12 +12,28 @@ Strides = tuple[int, int, int]  # of the batch, the head and the row, in element
 
 class MaskKind(StrEnum):
     """What the mask does to the scores: ADD adds its values (of the workload's type) to the scaled ones, KEEP (bytes)
-    leaves a score where the mask is not 0 and drops it elsewhere, DROP the other way round."""
+    leaves a score where the mask is not 0 and drops it elsewhere, DROP the other way round.
+
+    A dropped score is -infinity; a row without any other gives zeros. The LOW ones put a finite low number there, as
+    models do: such a row gives the mean of the values that causality and lengths let it see.
+    """
 
     NONE = "none"
     ADD = "add"
     KEEP = "keep"
     DROP = "drop"
+    KEEP_LOW = "keep_low"
+    DROP_LOW = "drop_low"
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a boolean mask keeps scores where it is set."""
+        return self in (MaskKind.KEEP, MaskKind.KEEP_LOW)
+
+    @property
+    def low(self) -> bool:
+        """Whether dropped scores are finite."""
+        return self in (MaskKind.KEEP_LOW, MaskKind.DROP_LOW)
 
 
 def heads_outside(heads: int, rows: int, width: int) -> Strides:
@@ -37,7 +53,7 @@ class AttentionWorkload:
 
     Where each lies is told by its strides, so that views of a projection's output need no copy; O is dense. Heads
     h * heads / kv_heads onwards share the keys and values of h. `causal`: row i sees columns 0 to i. The mask is
-    (batch, heads, q_len, kv_len), a stride of 0 where it repeats. A row that sees nothing gives zeros.
+    (batch, heads, q_len, kv_len), a stride of 0 where it repeats.
     """
 
     batch: int

@@ -13,7 +13,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from core.export.c_text import c_string
+from core.export.c_text import c_float, c_string
 from core.export.kernels import OperatorKernel, operator_kernels
 from core.export.memory import MemoryPlan
 from core.export.program import Port, Program, Space, TemplateStep
@@ -202,8 +202,8 @@ def _steps(program: Program, operator_of: dict[int, str]) -> list[dict[str, Any]
     return steps
 
 
-def _fields(step: TemplateStep, program: Program) -> list[tuple[str, int]]:
-    """The non-zero integer fields of the argument block; pointers, scratch and sm_count are set at run time."""
+def _fields(step: TemplateStep, program: Program) -> list[tuple[str, str]]:
+    """The non-zero number fields of the argument block; pointers, scratch and sm_count are set at run time."""
     launch = Launch() if step.vendor else step.candidate.launch
     args = args_of(step.workload, launch, sm_count=0)
     read_early = [program.buffers[i].space for i in (step.b, step.bias, step.b1, step.bias1) if i is not None]
@@ -212,4 +212,5 @@ def _fields(step: TemplateStep, program: Program) -> list[tuple[str, int]]:
     args.ldd = step.pitch or args.ldd
     skipped = (*_POINTERS, "workspace", "workspace_bytes", "sm_count", "reserved")
     names = [str(field[0]) for field in args._fields_ if field[0] not in skipped]
-    return [(n, getattr(args, n)) for n in names if getattr(args, n)]
+    values = [(n, getattr(args, n)) for n in names]
+    return [(n, c_float(v) if isinstance(v, float) else str(v)) for n, v in values if v]

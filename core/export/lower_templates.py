@@ -9,6 +9,7 @@ from core.errors import ExportError
 from core.export import layout as L
 from core.export.expressions import attribute
 from core.export.forms import Builder
+from core.export.lower_attention import lower_attention
 from core.export.operations import DirectConv
 from core.export.program import OperatorStep, TemplateStep
 from core.export.vendor import VendorGemm, vendor_gemm
@@ -16,6 +17,7 @@ from core.fusion.plan import Region
 from core.graph.ir import Node
 from core.measure.args import output_shape
 from core.tuner.choice import Choice
+from templates.attention import AttentionWorkload
 from templates.types import DType, MatrixLayout
 from templates.workload import ConvWorkload, GemmWorkload, Pair, Single
 
@@ -33,7 +35,9 @@ def lower_template(builder: Builder, region: Region, choices: Mapping[str, Choic
         raise ExportError(
             f"no kernel for {region.workload.key} ({anchor.name!r})", "tune the model, or choose another --gpu"
         )
-    if isinstance(region.workload, Pair):
+    if isinstance(region.workload, AttentionWorkload):
+        lower_attention(builder, region, region.workload, choice)
+    elif isinstance(region.workload, Pair):
         _pair(builder, region, anchor, region.workload, choice)
     elif anchor.op == "Conv":
         _conv_as_gemm(builder, region, anchor, choice, vendor)

@@ -9,7 +9,7 @@ from core.graph.ir import Graph, Node
 from templates.types import DType
 
 # Run through a tuned template (core.fusion makes their regions).
-TEMPLATE = frozenset({"Conv", "Gemm", "MatMul"})
+TEMPLATE = frozenset({"Attention", "Conv", "Gemm", "MatMul"})
 UNARY = frozenset(
     {
         "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Elu",

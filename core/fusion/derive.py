@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from core.export.operators import refusal
 from core.fusion.assemble import Draft, borders
+from core.fusion.attention import attention_of
 from core.fusion.grow import Growth, grow
 from core.fusion.operators import ANCHORS, kind_of
 from core.fusion.persistent import Objection, join
@@ -29,6 +30,9 @@ def derive(graph: Graph, names: Sequence[str], dtype: DType, native: DType) -> D
         return Objection("a region needs at least one node", "")
     position = {n.name: i for i, n in enumerate(graph)}
     nodes = [graph.node(n) for n in sorted(names, key=position.__getitem__)]
+    found = attention_of(graph, nodes, dtype, native)
+    if found is not None:
+        return found
     anchors = [n for n in nodes if n.op in ANCHORS]
     if len(anchors) == 2:
         return _pair(graph, anchors, nodes, dtype, native)

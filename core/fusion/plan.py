@@ -28,7 +28,8 @@ class Kind(StrEnum):
 
     @property
     def tuned(self) -> bool:
-        return self in (Kind.GEMM, Kind.BATCHED_GEMM, Kind.CONV, Kind.DEPTHWISE_CONV, Kind.B2B_GEMM, Kind.B2B_CONV)
+        one = (Kind.GEMM, Kind.BATCHED_GEMM, Kind.CONV, Kind.DEPTHWISE_CONV, Kind.ATTENTION)
+        return self in (*one, Kind.B2B_GEMM, Kind.B2B_CONV)
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Operands:
 
     `bias` is a constant or a tensor of N elements, whatever its shape. `source` has the output's shape and may be a
     constant. What a constant `b` holds: core.fusion.workload_of. The last three are those of a pair's second operator.
+    Attention: `a` queries, `b` keys, `b1` values, `source` the mask.
     """
 
     a: str

@@ -1,11 +1,12 @@
 """The fusion planner: every node into exactly one region, and a reason wherever it could have been otherwise."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from core.errors import PlanError
 from core.export.operators import refusal
 from core.fusion.assemble import Draft, assemble
+from core.fusion.attention import attention
 from core.fusion.derive import (
     Objection,
     anchor_draft,
@@ -37,6 +38,14 @@ class _Cover:
     def take(self, draft: Draft) -> None:
         self.drafts.append(draft)
         self.owner.update(dict.fromkeys(draft.nodes, draft))
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Adds the refusal to the region of its anchor."""
+        draft = self.owner[refusal.anchor]
+        if refusal not in draft.refusals:
+            told = replace(draft, refusals=(*draft.refusals, refusal))
+            self.drafts[self.drafts.index(draft)] = told
+            self.owner.update(dict.fromkeys(told.nodes, told))
 
     def taken(self, node: Node) -> str | None:
         draft = self.owner.get(node.name)
@@ -124,7 +133,10 @@ def _named(group: Sequence[str]) -> str:
 
 def _cover(graph: Graph, dtype: DType, native: DType, cover: _Cover) -> None:
     """Regions for all nodes that have none yet."""
+    no_attention = _attentions(graph, dtype, native, cover)
     _anchors(graph, dtype, native, cover)
+    for other in no_attention:
+        cover.refuse(other)
     for node in graph:
         shuffle = channel_shuffle(graph, node)
         names = [n.name for n in shuffle or ()]
@@ -137,6 +149,23 @@ def _cover(graph: Graph, dtype: DType, native: DType, cover: _Cover) -> None:
             draft = single_draft(graph, node, _why_alone(graph, node, refused.get(node.name), cover.forbidden))
             cover.take(draft)
             cover.left.append(LeftAlone(node.name, node.op, draft.reason))
+
+
+def _attentions(graph: Graph, dtype: DType, native: DType, cover: _Cover) -> list[Refusal]:
+    """Attention before anchors: its products would be regions of their own, with the scores between them in memory.
+
+    Gives what looked like attention and is none.
+    """
+    refused = []
+    for node in graph:
+        made = attention(graph, node, dtype, native) if node.name not in cover.owner else None
+        if isinstance(made, Refusal):
+            refused.append(made)
+        elif made and not any(n in cover.owner for n in made.nodes) and not banned(made.nodes, cover.forbidden):
+            cover.take(made)
+            if not made.supported:
+                cover.left.append(LeftAlone(node.name, node.op, made.reason))
+    return refused
 
 
 def _anchors(graph: Graph, dtype: DType, native: DType, cover: _Cover) -> None:

@@ -16,7 +16,8 @@ struct bolt_ref_problem {
 };
 
 // softmax(scale Q K^T + mask) V. Unlike above, where operands lie is part of the problem: strides in elements of batch,
-// head and row. mask_kind: 0 none, 1 added (of the operands' type), 2 bytes that keep a score, 3 bytes that drop it.
+// head and row. mask_kind: 0 none, 1 added (of the operands' type), 2 bytes that keep a score, 3 bytes that drop it; 4 and 5
+// the same with a finite low number in the place of a dropped score.
 struct bolt_ref_attention {
   int32_t dtype, mask_kind, causal;
   int32_t batch, heads, kv_heads, q_length, kv_length, head_dim, value_dim;
@@ -41,7 +42,7 @@ BOLT_REF_API int bolt_ref_fill(void* p, int dtype, int64_t n, uint64_t seed, flo
 // out: float32, not rounded to the output type.
 BOLT_REF_API int bolt_ref_run(bolt_ref_problem const* problem, bolt_ref_ops const* ops, void const* a, void const* b,
                               void const* bias, void const* source, float* out, cudaStream_t stream);
-// out: float32, not rounded, at the places of the problem's `out`. Rows that see no key are 0.
+// out: float32, not rounded, at the places of the problem's `out`. Rows whose every score is -infinity are 0.
 BOLT_REF_API int bolt_ref_attend(bolt_ref_attention const* problem, void const* q, void const* k, void const* v,
                                  void const* mask, float* out, cudaStream_t stream);
 // out[i] = in[i] rounded to the type: what a kernel that stores its result would have left in memory.

@@ -37,7 +37,7 @@ OP_CODES = {
 _UNIT = {DType.F16: 2.0**-11, DType.BF16: 2.0**-8}  # unit roundoff
 DTYPE_CODES = {DType.F16: 0, DType.BF16: 1, DType.F32: 2, DType.TF32: 3}
 _FILL_CODES = DTYPE_CODES | {DType.BOOL: 4}
-MASK_CODES = {MaskKind.NONE: 0, MaskKind.ADD: 1, MaskKind.KEEP: 2, MaskKind.DROP: 3}
+MASK_CODES = {kind: code for code, kind in enumerate(MaskKind)}  # in the order of reference.h
 
 
 class RefOp(ctypes.Structure):

@@ -8,7 +8,8 @@
 namespace {
 
 constexpr int kThreads = 128;
-enum Mask { kNone = 0, kAdd = 1, kKeep = 2, kDrop = 3 };
+enum Mask { kNone = 0, kAdd = 1, kKeep = 2, kDrop = 3, kKeepLow = 4, kDropLow = 5 };
+constexpr float kLow = -1e30f;
 
 __device__ __forceinline__ float as_float(__half x) { return __half2float(x); }
 __device__ __forceinline__ float as_float(__nv_bfloat16 x) { return __bfloat162float(x); }
@@ -33,7 +34,8 @@ __device__ float score(bolt_ref_attention const& p, float const* q, T const* k, 
   int64_t const place = at.in(p.mask) + column;
   if (p.mask_kind == kAdd) return sum + as_float(static_cast<T const*>(mask)[place]);
   bool const set = static_cast<unsigned char const*>(mask)[place] != 0;
-  return set == (p.mask_kind == kKeep) ? sum : dropped;
+  bool const keeps = p.mask_kind == kKeep || p.mask_kind == kKeepLow;
+  return set == keeps ? sum : p.mask_kind >= kKeepLow ? kLow : dropped;
 }
 
 // Of the whole block; every thread gets the result.

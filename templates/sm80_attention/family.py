@@ -12,7 +12,7 @@ from templates.sm80_attention.space import MAX_WIDTH, TILES, Tile, access, padde
 from templates.types import DType
 from templates.workload import Workload
 
-MASK_CODES = {MaskKind.NONE: 0, MaskKind.ADD: 1, MaskKind.KEEP: 2, MaskKind.DROP: 3}  # include/bolt/attention.cuh
+MASK_CODES = {kind: code for code, kind in enumerate(MaskKind)}  # in the order of include/bolt/attention.cuh
 _MAX_ACCUMULATORS = 176  # beside queries, addresses and the softmax's state, of 255 registers
 _MOST_BLOCKS = 2**31 - 1
 

@@ -61,7 +61,7 @@ def defined(work: AttentionWorkload, memory: dict[str, np.ndarray]) -> np.ndarra
         if work.mask is MaskKind.ADD:
             scores = scores + mask
         else:
-            scores = np.where((mask != 0) == (work.mask is MaskKind.KEEP), scores, -np.inf)
+            scores = np.where((mask != 0) == work.mask.keeps, scores, -1e30 if work.mask.low else -np.inf)
     if work.causal:
         scores = np.where(np.tril(np.ones((work.q_len, work.kv_len), bool)), scores, -np.inf)
     largest = scores.max(axis=-1, keepdims=True)

@@ -31,6 +31,8 @@ CASES = [
     (attention(1, 4, 37, 37, 24, kv_heads=2, causal=True), "16x16_s2"),
     (attention(1, 1, 50, 21, 16, causal=True, mask=MaskKind.KEEP), "32x16_s1"),
     (attention(1, 2, 9, 65, 33, 7, mask=MaskKind.DROP, mask_strides=(0, 0, 65)), "16x64_s2"),
+    (attention(1, 1, 20, 5, 8, mask=MaskKind.DROP_LOW), "16x16_s1"),
+    (attention(1, 1, 20, 6, 8, mask=MaskKind.KEEP_LOW, causal=True), "16x16_s1"),
     (attention(1, 1, 17, 33, 160, mask=MaskKind.ADD), "32x32_s1"),
     (replace(attention(2, 2, 33, 33, 24), q=PACKED, k=PACKED, v=PACKED, out=heads_inside(2, 33, 24)), "16x32_s2"),
     (attention(1, 1, 1, 1, 8), "16x16_s1"),

@@ -8,7 +8,7 @@
 // Online softmax (Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv 1805.02867; Dao et al.,
 // "FlashAttention", arXiv 2205.14135, algorithm 1): of each row the largest score so far and the sum of the numerators
 // are kept, in base 2. A larger score later makes everything summed before smaller by one factor. The numerators are
-// rounded to 16 bits before they meet V; their sum is taken unrounded. A row that sees no key gives zeros.
+// rounded to 16 bits before they meet V; their sum is taken unrounded. A row of dropped scores gives zeros.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -21,10 +21,13 @@
 
 namespace bolt::attention {
 
-enum class Mask : int { kNone = 0, kAdd = 1, kKeep = 2, kDrop = 3 };  // templates/attention.py, MaskKind
+// templates/attention.py, MaskKind
+enum class Mask : int { kNone = 0, kAdd = 1, kKeep = 2, kDrop = 3, kKeepLow = 4, kDropLow = 5 };
 
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kDropped = -INFINITY;
+// Of the Low masks: beyond every score, and a power of two, so that its product with any scale is exact.
+constexpr float kLow = -0x1p100f;
 constexpr int kWarpRows = 16;  // of an mma
 constexpr int kFragmentColumns = 8;
 
@@ -115,7 +118,9 @@ struct Rows {
           scores[i] = scores[i] * scale + float(static_cast<Element const*>(mask[r])[at]) * kLog2E;
         } else {
           bool const set = static_cast<uint8_t const*>(mask[r])[at] != 0;
-          if (set != (kMask == Mask::kKeep)) scores[i] = kDropped;
+          constexpr bool kKeeps = kMask == Mask::kKeep || kMask == Mask::kKeepLow;
+          constexpr bool kFinite = kMask == Mask::kKeepLow || kMask == Mask::kDropLow;
+          if (set != kKeeps) scores[i] = kFinite ? kLow : kDropped;
         }
       }
     }

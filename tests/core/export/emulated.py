@@ -22,6 +22,7 @@ from core.graph.ir import Graph
 from core.paths import INCLUDE, ROOT
 from core.tuner.choice import estimated
 from templates import families
+from templates.attention import MaskKind
 from templates.gpu import KNOWN_GPUS
 from templates.operators import FOLDER
 from templates.types import DType, MatrixLayout
@@ -85,6 +86,10 @@ def emulated_library(program: Program, folder: Path, name: str, major: int = 8, 
     if (folder / "src/vendor.cu").exists():
         text += '#include "src/vendor.cu"\n'
     for number, kernel in enumerate(dict.fromkeys(s.candidate.kernel for s in program.templates if not s.vendor)):
+        if kernel.family.endswith("attention"):
+            mask, causal = list(MaskKind).index(MaskKind(str(kernel["mask"]))), str(bool(kernel["causal"])).lower()
+            text += f"EMULATED_ATTENTION({kernel.name}, {C_TYPES[kernel.dtype]}, {mask}, {causal})\n"
+            continue
         types = C_TYPES[kernel.dtype], C_TYPES[kernel.epilogue.output]
         rows = [str(layout == MatrixLayout.ROW).lower() for layout in (kernel.layout_a, kernel.layout_b)]
         text += kernel.epilogue.functor(f"Chain{number}")

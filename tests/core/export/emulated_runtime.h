@@ -1,6 +1,7 @@
 // The CUDA runtime calls of a generated plan.cu over host memory, and template kernels as plain loops over bolt_args.
 #pragma once
 #include "emulator.h"
+#include <algorithm>
 // The emulator replaces what the kernels call, so it comes first.
 #include "bolt/abi.h"
 #include "bolt/activations.h"
@@ -108,6 +109,43 @@ void conv(bolt_args const& a) {
         }
 }
 
+// Of one head of one query; kMask as in bolt/attention.cuh, causality from the kernel's name.
+template <class T>
+void attend(bolt_args const& a, int b, int h, int i, int mask, bool causal) {
+  T const* const q = static_cast<T const*>(a.a) + b * a.q_batch + h * a.q_head + i * a.q_row;
+  int const shared = h / (a.heads / a.kv_heads);
+  T const* const k = static_cast<T const*>(a.b) + b * a.k_batch + shared * a.k_head;
+  T const* const v = static_cast<T const*>(a.b1) + b * a.v_batch + shared * a.v_head;
+  long const row = b * a.mask_batch + h * a.mask_head + i * a.mask_row;
+  double total = 0;
+  std::vector<double> sums(a.value_dim, 0.0);
+  for (int j = 0; j < (causal ? std::min(i + 1, a.kv_length) : a.kv_length); ++j) {
+    double score = 0;
+    for (int d = 0; d < a.head_dim; ++d) score += bolt::op::to_float(q[d]) * bolt::op::to_float(k[j * a.k_row + d]);
+    score *= a.scale;
+    if (mask == 1) score += bolt::op::to_float(static_cast<T const*>(a.source)[row + j]);
+    double weight = std::exp(score);
+    if (mask > 1 && bool(static_cast<unsigned char const*>(a.source)[row + j]) == (mask % 2 == 1)) {
+      weight = mask > 3 ? 1e-100 : 0;
+    }
+    total += weight;
+    for (int d = 0; d < a.value_dim; ++d) sums[d] += weight * bolt::op::to_float(v[j * a.v_row + d]);
+  }
+  T* const out = static_cast<T*>(a.d) + b * a.out_batch + h * a.out_head + i * a.out_row;
+  for (int d = 0; d < a.value_dim; ++d) out[d] = bolt::op::To<T>::from(total == 0 ? 0.f : float(sums[d] / total));
+}
+
+template <class T>
+int run_attention(bolt_args const& a, int mask, bool causal) {
+  if (!a.workspace || a.sm_count != 108) return BOLT_E_UNSUPPORTED;
+  bolt_args const copy = a;
+  return enqueue([=] {
+    for (int b = 0; b < copy.batch; ++b)
+      for (int h = 0; h < copy.heads; ++h)
+        for (int i = 0; i < copy.q_length; ++i) attend<T>(copy, b, h, i, mask, causal);
+  });
+}
+
 // A template kernel: checks what the plan hands over, then a convolution or a product.
 template <class Chain, class T, class D>
 int run_template(bolt_args const& a, bool row_a, bool row_b) {
@@ -123,4 +161,11 @@ int run_template(bolt_args const& a, bool row_a, bool row_b) {
   extern "C" size_t bolt_workspace_##NAME(bolt_args const*) { return 64; }                              \
   extern "C" int bolt_run_##NAME(bolt_args const* a, cudaStream_t) {                                    \
     return emulator::run_template<CHAIN, T, D>(*a, ROW_A, ROW_B);                                       \
+  }
+
+#define EMULATED_ATTENTION(NAME, T, MASK, CAUSAL)                                             \
+  extern "C" int bolt_check_##NAME(bolt_args const* a) { return a->sm_count == 108 ? 0 : -1; } \
+  extern "C" size_t bolt_workspace_##NAME(bolt_args const*) { return 64; }                     \
+  extern "C" int bolt_run_##NAME(bolt_args const* a, cudaStream_t) {                           \
+    return emulator::run_attention<T>(*a, MASK, CAUSAL);                                       \
   }

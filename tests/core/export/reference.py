@@ -8,8 +8,10 @@ from core.export import operations as ops
 from core.export.memory import MemoryPlan, lifetimes, plan_memory
 from core.export.program import Program, Space, TemplateStep
 from core.measure.args import output_shape
+from templates.attention import AttentionWorkload
 from templates.types import DType, MatrixLayout
 from templates.workload import GemmWorkload, Pair
+from tests.templates.attention_cases import defined
 
 NUMPY = {
     DType.F16: np.float16, DType.F32: np.float32, DType.F64: np.float64, DType.I32: np.int32, DType.I64: np.int64,
@@ -69,6 +71,11 @@ def _template(step: TemplateStep, memory: Memory) -> np.ndarray:
         return None if index is None else memory.view(index).astype(np.float32)
 
     work = step.workload
+    if isinstance(work, AttentionWorkload):
+        memory_of = {"q": read(step.a), "k": read(step.b), "v": read(step.b1)}
+        if step.source is not None:
+            memory_of["mask"] = read(step.source)
+        return defined(work, memory_of)
     if isinstance(work, Pair):
         middle = _single(work.first, read(step.a), read(step.b), read(step.bias), read(step.source))
         return _single(work.second, middle, read(step.b1), read(step.bias1), read(step.source1))

@@ -11,6 +11,7 @@ import onnxruntime as ort
 from core.fusion.plan import FusionPlan, Operands, Region
 from core.graph.ir import Graph
 from core.graph.to_onnx import to_model
+from templates.attention import AttentionWorkload, MaskKind
 from templates.epilogue import Epilogue, EpilogueOp
 from templates.types import MatrixLayout
 from templates.workload import ConvWorkload, GemmWorkload, Pair
@@ -50,6 +51,8 @@ def run_plan(graph: Graph, plan: FusionPlan, feeds: Mapping[str, np.ndarray]) ->
 
 def _tuned(graph: Graph, region: Region, operands: Operands, tensors: Tensors) -> np.ndarray:
     """The result in the graph's own shape; inside, matrices (rows, N) as the kernel sees them."""
+    if isinstance(region.workload, AttentionWorkload):
+        return _attention(graph, region, region.workload, operands, tensors)
     anchors = [graph.node(n) for n in region.nodes if graph.node(n).op in ("Conv", "Gemm", "MatMul")]
     work, shape = region.workload, graph.shape(region.outputs[0])
     channels_second = anchors[0].op == "Conv"
@@ -83,6 +86,46 @@ def _tuned(graph: Graph, region: Region, operands: Operands, tensors: Tensors) -
         moved = (shape[0], *shape[2:], shape[1])
         result = np.moveaxis(result.reshape(moved), -1, 1)
     return result.reshape(shape).astype(np.float32)
+
+
+def _attention(
+    graph: Graph, region: Region, work: AttentionWorkload, operands: Operands, tensors: Tensors
+) -> np.ndarray:
+    """From the operands' logical shapes: the strides say where they lie and nothing about what is computed."""
+    operator = graph.node(region.nodes[0]).op == "Attention"
+
+    def heads(tensor: str, count: int, rows: int, width: int) -> np.ndarray:
+        value = tensors[tensor].astype(np.float64)
+        if operator and value.ndim == 3:
+            return value.reshape(work.batch, rows, count, width).swapaxes(1, 2)
+        return value.reshape(work.batch, count, rows, width)
+
+    q = heads(operands.a, work.heads, work.q_len, work.head_dim)
+    v = heads(operands.b1, work.kv_heads, work.kv_len, work.value_dim)
+    if operator:
+        k = heads(operands.b, work.kv_heads, work.kv_len, work.head_dim)
+    else:
+        k = heads(operands.b, work.kv_heads, work.head_dim, work.kv_len).swapaxes(-1, -2)
+    k, v = (np.repeat(x, work.heads // work.kv_heads, axis=1) for x in (k, v))
+    scores = work.scale * q @ k.swapaxes(-1, -2)
+    if operands.source:
+        mask = (
+            np.broadcast_to(tensors[operands.source], graph.shape(region.outputs[0])[:-2] + scores.shape[-2:])
+            if not operator
+            else np.broadcast_to(tensors[operands.source], scores.shape)
+        )
+        mask = mask.reshape(scores.shape)
+        if work.mask is MaskKind.ADD:
+            scores = scores + mask
+        else:
+            scores = np.where(mask == work.mask.keeps, scores, -1e30 if work.mask.low else -np.inf)
+    if work.causal:
+        scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
+    weights = np.exp(scores - np.maximum(scores.max(axis=-1, keepdims=True), -1e300))
+    total = weights.sum(axis=-1, keepdims=True)
+    result = (weights / np.where(total == 0, 1, total)) @ v
+    shape = graph.shape(region.outputs[0])
+    return (result.swapaxes(1, 2) if operator and len(shape) == 3 else result).reshape(shape).astype(np.float32)
 
 
 def _gemm(work: GemmWorkload, a: np.ndarray, b: np.ndarray, op: str, trans_b: bool, constant_b: bool) -> np.ndarray:

@@ -72,9 +72,12 @@ int bolt_ref_attend(bolt_ref_attention const* problem, void const* q, void const
           score *= p.scale;
           int64_t const place = at(p.mask, b, h, i) + j;
           if (p.mask_kind == 1) score += load(mask, 0, place);
-          if (p.mask_kind > 1 && bool(static_cast<unsigned char const*>(mask)[place]) == (p.mask_kind == 3)) continue;
-          total += std::exp(score);
-          for (int64_t d = 0; d < p.value_dim; ++d) sums[d] += std::exp(score) * load(v, 0, at(p.v, b, shared, j) + d);
+          double weight = std::exp(score);
+          if (p.mask_kind > 1 && bool(static_cast<unsigned char const*>(mask)[place]) == (p.mask_kind % 2 == 1)) {
+            weight = p.mask_kind > 3 ? 1e-100 : 0;
+          }
+          total += weight;
+          for (int64_t d = 0; d < p.value_dim; ++d) sums[d] += weight * load(v, 0, at(p.v, b, shared, j) + d);
         }
         for (int64_t d = 0; d < p.value_dim; ++d) out[at(p.out, b, h, i) + d] = total == 0 ? 0.f : float(sums[d] / total);
       }

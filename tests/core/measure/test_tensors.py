@@ -182,9 +182,9 @@ def test_attention_is_compared_with_its_definition(mask: MaskKind, host_referenc
     elif mask is MaskKind.NONE:
         scores = np.where(np.tril(np.ones((5, 7), bool)), scores, -np.inf)
     else:
-        kept = (read(slot.source, 70, np.uint8) != 0).reshape(2, 1, 5, 7) == (mask is MaskKind.KEEP)
+        kept = (read(slot.source, 70, np.uint8) != 0).reshape(2, 1, 5, 7) == mask.keeps
         assert set(kept.reshape(-1)) == {True, False}
-        scores = np.where(kept, scores, -np.inf)
+        scores = np.where(kept, scores, -1e30 if mask.low else -np.inf)
     with np.errstate(invalid="ignore"):  # rows that see nothing
         weights = np.exp(scores - np.max(scores, axis=-1, keepdims=True).clip(-1e300))
         exact = np.nan_to_num(weights / weights.sum(axis=-1, keepdims=True)) @ v
