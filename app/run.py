@@ -72,6 +72,7 @@ class WorkloadRun:
     skipped: int = 0
     illegal: int = 0
     from_records: bool = False
+    age: int = 0  # runs since its figures were taken; those of different runs do not compare
 
     @property
     def speedup(self) -> float | None:
@@ -131,7 +132,9 @@ class Run:
         for key, known in before.workloads.items():
             if known.best is not None and key not in without:
                 samples, best_so_far = [*known.samples], [*known.best_so_far]
-                self.workloads[key] = replace(known, rows=[], samples=samples, best_so_far=best_so_far)
+                self.workloads[key] = replace(
+                    known, rows=[], samples=samples, best_so_far=best_so_far, age=known.age + 1
+                )
                 for row in (before.rows[i] for i in known.rows):
                     at = self._row(key, row.name, row.family)
                     self.rows[at] = replace(row)
@@ -260,7 +263,7 @@ class Run:
         run = self._workload(event.workload)
         run.best, run.vendor = event.best, event.vendor or run.vendor
         run.measured, run.failed = event.measured, event.failed
-        run.from_records = event.from_records
+        run.from_records, run.age = event.from_records, 0
         run.state = State.DONE if event.best or event.vendor else State.FAILED
         changes.workloads.add(event.workload)
 

@@ -2,7 +2,7 @@
 
 from app.charts.picture import BAR, Bars, Context, Mark, Picture, Tip
 from app.document import Document
-from app.format import micros, ratio
+from app.format import micros, ratio, spread
 from core.fusion.plan import FusionPlan
 from templates.gpu import known_gpu
 
@@ -58,33 +58,42 @@ def _sum(document: Document, plan: FusionPlan) -> tuple[float, float, int]:
 
 
 def runs(document: Document, context: Context) -> Picture:
-    """The run before against this one, for the workloads of both."""
-    before, now = document.baseline, document.run
-    if before is None:
-        return Picture("Run A against run B", empty="Tune or replay a second time to compare it with the first.")
+    """The run before, or a recorded one, against this one, for the workloads of both; with spread."""
+    title, now = "Run A against run B", document.run
+    before, name = document.baseline, "before"
+    if context.other_name:
+        before, name = context.other_run, context.other_name
+        if before is None:
+            return Picture(title, empty=f"Reading {name}.")
+    if before is None or not any(w.best for w in now.workloads.values()):
+        return Picture(title, empty="Tune or replay twice, or choose a recorded run above, to compare two runs.")
     pairs = [
-        (regions[0].id, key, a.best.us, b.best.us)
+        (regions[0].id, key, a.best, b.best)
         for key, regions in document.plan.workloads.items()
         if (a := before.workloads.get(key)) and (b := now.workloads.get(key)) and a.best and b.best
     ]
-    marks: tuple[Mark, ...] = ()
-    if pairs:
-        marks = (
-            Bars(
-                f"before, {before.provenance}",
-                [i - BAR / 2 for i in range(len(pairs))],
+    if not pairs:
+        return Picture(title, empty=f"{name} and this run share no finished workload: other models, batches or plans.")
+    marks = tuple(
+        Bars(said, [i + shift for i in range(len(pairs))], [m.us for m in ms], token, spread=[m.spread_us for m in ms])
+        for said, shift, ms, token in (
+            (
+                name if name == before.provenance else f"{name}, {before.provenance}",
+                -BAR / 2,
                 [p[2] for p in pairs],
                 "vendor",
             ),
-            Bars(f"now, {now.provenance}", [i + BAR / 2 for i in range(len(pairs))], [p[3] for p in pairs], "ours"),
+            (f"now, {now.provenance}", BAR / 2, [p[3] for p in pairs], "ours"),
         )
+    )
     tips = tuple(
-        Tip(i, 0, f"{r}\nbefore {micros(a)}\nnow {micros(b)}\n{ratio(a / b)}") for i, (r, _, a, b) in enumerate(pairs)
+        Tip(i, 0, f"{r}\n{name} {micros(a.us)}, {spread(a)}\nnow {micros(b.us)}, {spread(b)}\n{ratio(a.us / b.us)}")
+        for i, (r, _, a, b) in enumerate(pairs)
     )
     return Picture(
-        "Run A against run B", "", "us", marks,
-        tuple((float(i), p[0]) for i, p in enumerate(pairs)), tips,
-        ("region", "workload", "before us", "now us"), tuple(pairs), empty="The two runs share no finished workload.",
+        title, "", "us", marks, tuple((float(i), p[0]) for i, p in enumerate(pairs)), tips,
+        ("region", "workload", f"{name} us", "now us"), tuple((r, key, a.us, b.us) for r, key, a, b in pairs),
+        note="clocks differ between runs: look at differences well beyond the spread",
     )  # fmt: skip
 
 

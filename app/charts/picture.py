@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 
+from app.run import Run
+from core.gains import Gains
+
 BAR = 0.38
 
 
@@ -24,6 +27,8 @@ class Bars:
 
 @dataclass(frozen=True)
 class Dots:
+    """Hollow: the vendor's. Crosses: estimated."""
+
     name: str
     x: Sequence[float]
     y: Sequence[float]
@@ -31,6 +36,7 @@ class Dots:
     size: int = 7
     faint: bool = False
     hollow: bool = False
+    crosses: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,8 @@ class Tip:
 class Picture:
     """Without marks, `empty` says what to do. `names` are written under places of the x axis.
 
-    `log` draws both axes logarithmic. `note` stands in the corner: what is not in the chart, where figures come from.
+    `log` draws both axes logarithmic, `log_y` the
+    upright one. `note` stands in the corner: what is not in the chart, where figures come from.
     """
 
     title: str
@@ -73,6 +80,7 @@ class Picture:
     header: tuple[str, ...] = ()
     rows: tuple[tuple[object, ...], ...] = ()
     log: bool = False
+    log_y: bool = False
     note: str = ""
     empty: str = ""
 
@@ -85,10 +93,22 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """The time of the whole model run as one graph, and where the figure comes from."""
+
+    us: float
+    said: str
+
+
+@dataclass(frozen=True)
 class Context:
-    """What a chart may need beyond the document: the GPUs that are meant, and what is known of both."""
+    """What a chart may need beyond the document: the GPUs that are meant, what is known of both, and other runs."""
 
     gpu: str = ""
     other_gpu: str = ""
     figures: dict[str, tuple[float, bool]] = field(default_factory=dict)  # workload -> (us, measured)
     other_figures: dict[str, tuple[float, bool]] = field(default_factory=dict)
+    other_name: str = ""  # of the run to compare with; "" is the one before
+    other_run: Run | None = None  # None while it is read
+    gains: Gains | None = None  # None while they are worked out
+    whole: Whole | None = None

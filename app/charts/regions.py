@@ -1,5 +1,7 @@
 """Charts of one run: each region against the vendor, the whole as a waterfall, the roofline, the search as it goes."""
 
+from itertools import accumulate
+
 from app.charts.picture import BAR, Bars, Context, Dots, Line, Mark, Picture, Tip
 from app.document import Document
 from app.format import figures, micros, ratio, spread
@@ -7,10 +9,9 @@ from app.run import WorkloadRun
 from core.fusion.plan import Region
 from core.measure.measurement import Measurement
 from core.roofline import point, ridge, roof_tflops
-from templates.gpu import known_gpu
+from templates.gpu import GpuSpec, known_gpu
 
 NOTHING = "Press Tune, and each region appears here against the vendor's kernel."
-MOST_DOTS = 6000
 
 
 def measured(document: Document, region: Region) -> WorkloadRun | None:
@@ -73,36 +74,78 @@ def _row(document: Document, region: Region) -> tuple[object, ...]:
 
 
 def waterfall(document: Document, context: Context) -> Picture:
-    """Where the time goes: each tuned region's best on top of those before it, then the sums."""
-    known = [(r, run) for r in document.plan.regions if (run := measured(document, r)) and run.best]
-    total, bases, heights = 0.0, [], []
-    for _, run in known:
-        bases.append(total)
-        heights.append(run.best.us if run.best else 0.0)
-        total += heights[-1]
-    n = len(known)
-    marks: list[Mark] = [Bars("a region, ours", list(range(n)), heights, "ours", 0.8, bases)] if known else []
-    names = [(float(i), r.id) for i, (r, _) in enumerate(known)]
+    """Where the time goes: each tuned region on top of those before it, then their sum beside the whole model's time.
+
+    A region that was not timed has its estimate, hatched; one without that either is named in the note.
+    """
+    shown: list[tuple[Region, float, bool]] = []  # (region, us, measured)
+    for region in document.plan.regions:
+        run, estimate = measured(document, region), document.estimate(region)
+        if run is not None and run.best is not None:
+            shown.append((region, run.best.us, True))
+        elif estimate is not None:
+            shown.append((region, estimate.us, False))
+    if not any(known for _, _, known in shown):
+        return Picture("Latency by region", empty="Press Tune to see where the time goes.")
+    bases = list(accumulate((us for _, us, _ in shown), initial=0.0))
+    total, said = bases[-1], document.run.provenance
+    marks = _steps(shown, bases, said)
+    names = [(float(i), r.id) for i, (r, _, _) in enumerate(shown)]
     tips = [
-        Tip(i, b + h, f"{r.id}: {micros(h)}, {h / total:.1%}\nup to here {micros(b + h)}")
-        for i, ((r, _), b, h) in enumerate(zip(known, bases, heights, strict=True))
+        Tip(
+            i, 0, f"{r.id}: {micros(us)}, {us / total:.1%}{'' if known else ', estimated'}\nup to here {micros(b + us)}"
+        )
+        for i, ((r, us, known), b) in enumerate(zip(shown, bases, strict=False))
     ]
-    if known:
-        marks.append(Bars("all regions, ours", [n + 0.5], [total], "good", 0.9))
-        names.append((n + 0.5, "sum"))
-        tips.append(Tip(n + 0.5, total, f"{n} regions {micros(total)}, {document.run.provenance}"))
-        peers = [run.vendor.us for _, run in known if run.vendor]
-        if len(peers) == n:
-            marks.append(Bars("all regions, vendor", [n + 1.5], [sum(peers)], "vendor", 0.9))
-            names.append((n + 1.5, "vendor"))
-            tips.append(Tip(n + 1.5, sum(peers), f"the vendor {micros(sum(peers))}: {ratio(sum(peers) / total)}"))
-    left = len(document.plan.regions) - n
-    note = f"each timed alone, {document.run.provenance}; {left} regions are not timed" if known else ""
-    rows = tuple((r.id, h, b + h) for (r, _), b, h in zip(known, bases, heights, strict=True))
+    rows = [(r.id, us, b + us, said if k else "estimated") for (r, us, k), b in zip(shown, bases, strict=False)]
+    for x, (name, us, token, text) in enumerate(_sums(document, context, shown, total), start=len(shown)):
+        marks.append(Bars(text.partition("\n")[0], [x + 0.5], [us], token, 0.9, hatched=token == "faint"))
+        names.append((x + 0.5, name))
+        tips.append(Tip(x + 0.5, us, f"{micros(us)}\n{text}"))
+        rows.append((name, us, us, text.replace("\n", ", ")))
+    left = len(document.plan.regions) - len(shown)
+    untimed = f"; {left} regions that are not tuned have no time of their own" if left else ""
     return Picture(
         "Latency by region", "", "us", tuple(marks), tuple(names), tuple(tips),
-        ("region", "us", "up to here us"), rows, note=note, empty="Press Tune to see where the time goes.",
+        ("region", "us", "up to here us", "from"), tuple(rows), note=f"each timed alone, {said}{untimed}",
     )  # fmt: skip
+
+
+def _steps(shown: list[tuple[Region, float, bool]], bases: list[float], said: str) -> list[Mark]:
+    marks: list[Mark] = []
+    for known, name in ((True, f"a region, {said}"), (False, "a region, estimated")):
+        places = [i for i, s in enumerate(shown) if s[2] is known]
+        if places:
+            heights = [shown[i][1] for i in places]
+            marks.append(Bars(name, places, heights, "ours", 0.8, [bases[i] for i in places], hatched=not known))
+    return marks
+
+
+def _sums(
+    document: Document, context: Context, shown: list[tuple[Region, float, bool]], total: float
+) -> list[tuple[str, float, str, str]]:
+    """(name, us, token, what it is) of the bars behind the regions."""
+    said = document.run.provenance
+    guessed = sum(not known for _, _, known in shown)
+    text = f"sum of {len(shown)} regions, ours" + (f"\n{guessed} of them estimated" if guessed else f"\n{said}")
+    sums = [("sum", total, "faint" if guessed else "good", text)]
+    peers = [run.vendor.us for r, _, _ in shown if (run := measured(document, r)) is not None and run.vendor]
+    if len(peers) == len(shown):
+        sums.append(("vendor", sum(peers), "vendor", f"sum, the vendor's kernels\n{ratio(sum(peers) / total)}"))
+    if context.whole is not None and not guessed:
+        rest = context.whole.us - total
+        verb = (
+            "more: regions without a time, launches" if rest >= 0 else "less: launches overlap, inputs stay in the L2"
+        )
+        sums.append(
+            (
+                "whole",
+                context.whole.us,
+                "text",
+                f"whole model as one graph, {context.whole.said}\n{micros(abs(rest))} {verb}",
+            )
+        )
+    return sums
 
 
 def roofline(document: Document, context: Context) -> Picture:
@@ -117,7 +160,7 @@ def roofline(document: Document, context: Context) -> Picture:
     cloud: tuple[list[float], list[float]] = ([], [])
     for row in document.run.rows:
         region = works.get(row.workload)
-        if region is not None and region.workload is not None and row.us and len(cloud[0]) < MOST_DOTS:
+        if region is not None and region.workload is not None and row.us:
             at = point(region.workload, row.us, gpu)
             cloud[0].append(at.intensity)
             cloud[1].append(at.tflops)
@@ -137,11 +180,15 @@ def roofline(document: Document, context: Context) -> Picture:
             text = f"{region.id} {side}: {figures(at.tflops)} TFLOP/s, {at.share:.0%} of the roof ({bound} bound)"
             tips.append(Tip(at.intensity, at.tflops, text))
             rows.append((region.id, side, m.candidate, at.intensity, at.tflops, at.roof_tflops, m.us))
+    guesses = _guessed_points(document, list(works.values()), gpu)
     if cloud[0]:
         marks.append(Dots("candidates", *cloud, "muted", 4, faint=True))
     for side, (xs, ys) in sides.items():
         if xs:
             marks.append(Dots(f"{side}, {document.run.provenance}", xs, ys, side, 9, hollow=side == "vendor"))
+    if guesses:
+        marks.append(Dots("ours, estimated", [t.x for t in guesses], [t.y for t in guesses], "ours", 9, crosses=True))
+        tips += guesses
     if marks:
         ends = [m for mark in marks if isinstance(mark, Dots) for m in mark.x]
         roof = sorted({min(ends) / 2, ridge(gpu), max(*ends, ridge(gpu)) * 2})
@@ -151,6 +198,18 @@ def roofline(document: Document, context: Context) -> Picture:
         ("region", "side", "kernel", "FLOP/byte", "TFLOP/s", "roof TFLOP/s", "us"), tuple(rows), log=True,
         note="roof from the data sheet; traffic is the least possible", empty="Press Tune to place the regions.",
     )  # fmt: skip
+
+
+def _guessed_points(document: Document, regions: list[Region], gpu: GpuSpec) -> list[Tip]:
+    """Where the rules expect the regions that nobody measured."""
+    found = []
+    for region in regions:
+        estimate = document.estimate(region)
+        if estimate is not None and region.workload is not None and _figure(document, region, "ours") is None:
+            at = point(region.workload, estimate.us, gpu)
+            text = f"{region.id} estimated: {figures(at.tflops)} TFLOP/s, never timed"
+            found.append(Tip(at.intensity, at.tflops, text))
+    return found
 
 
 def followed(document: Document) -> WorkloadRun | None:
@@ -182,5 +241,5 @@ def history(document: Document, context: Context) -> Picture:
     title = f"{owners[0].id}: " if owners else ""
     return Picture(
         f"{title}candidates and the best so far, {document.run.provenance}", "measurements", "us", tuple(marks), (),
-        tips, ("measurement", "us"), tuple(zip(xs, ys, strict=True)),
+        tips, ("measurement", "us"), tuple(zip(xs, ys, strict=True)), log_y=True,
     )  # fmt: skip

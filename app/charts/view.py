@@ -10,7 +10,6 @@ from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QGuiApplication, QPaint
 from PySide6.QtWidgets import QToolTip, QVBoxLayout, QWidget
 
 from app.charts.picture import Bars, Dots, Line, Mark, Picture
-from app.format import figures
 from app.theme import Theme, base_font
 from core.errors import BoltError
 
@@ -18,6 +17,8 @@ LABEL = 30  # pixels that a name under the axis takes
 NEAR = 24  # pixels from which a dot is meant
 FAINT = 110
 DECADES = 15  # either way from one: no figure of a chart lies beyond
+HEAD, HEAD_LINE = 24, 16  # pixels of the title's first line and of each further one
+MOST_TICKS = 12  # of a logarithmic axis
 SIDES = 90  # pixels beside the title: the axis and a margin
 
 
@@ -29,6 +30,7 @@ class ChartView(QWidget):
         self.theme = theme
         self.picture = Picture("")
         self.plot: Any = None
+        self._tips: Any = None
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
 
@@ -59,6 +61,7 @@ class ChartView(QWidget):
         self.plot.showGrid(x=False, y=True, alpha=0.12)
         for side in ("left", "bottom"):
             axis = self.plot.getAxis(side)
+            axis.enableAutoSIPrefix(False)  # units are as they are written
             axis.setPen(t["border"])
             axis.setTextPen(t["muted"])
             axis.setStyle(tickFont=base_font(10), tickLength=-4)
@@ -80,38 +83,49 @@ class ChartView(QWidget):
                 self._draw_dots(mark)
             else:
                 self._draw_line(mark)
-        plot.setTitle(self._head(), color=t.hex("muted"), size="11px")
+        self._tips = self._tip_places()
+        self._show_head()
         plot.setLabel("left", picture.y_label, color=t.hex("muted"))
         plot.setLabel("bottom", picture.x_label, color=t.hex("muted"))
         self._set_range()
         self._name_places()
 
-    def _head(self) -> str:
-        """Title, key and note in one line over the plot, where they hide nothing and go along into files.
+    def _show_head(self) -> None:
+        """Title, key and note over the plot, where they hide nothing and go along into files.
 
-        What has no room is left out, the note first: a title wider than its plot would push the plot out of its pane.
+        They take as many lines as they need; one piece wider than its plot is elided, or it would push the plot out of
+        its pane.
         """
         metrics = QFontMetricsF(base_font(11, bold=True))
-        room = float(self.width() - SIDES)
-        parts = []
-        title = metrics.elidedText(self.picture.title, Qt.TextElideMode.ElideRight, room)
-        pieces = [("text", "", title)]
+        width = float(max(1, self.width() - SIDES))
+        pieces = [("muted", "", self.picture.title)]
         pieces += [(mark.token, _sign(mark), mark.name) for mark in self.picture.marks]
-        pieces += [("faint", "", self.picture.note)] if self.picture.note else []
+        pieces += [("faint", "", part) for part in self.picture.note.split("; ") if part]
+        lines: list[list[str]] = [[]]
+        room = width
         for at, (token, sign, text) in enumerate(pieces):
-            room -= metrics.horizontalAdvance(f"{sign} {text}    ")
-            if at and room < 0:
-                break
-            shown = f"<b>{escape(text)}</b>" if not at else escape(text)
-            ink = self.theme.hex(token if sign else "faint" if at else "muted")
-            words = self.theme.hex("muted" if sign else "faint" if at else "muted")
-            parts.append(f"<span style='color:{ink}'>{sign}</span> <span style='color:{words}'>{shown}</span>")
-        return "&nbsp;&nbsp;&nbsp;".join(parts)
+            shown = metrics.elidedText(text, Qt.TextElideMode.ElideRight, width - metrics.horizontalAdvance(sign) - 8)
+            taken = metrics.horizontalAdvance(f"{sign} {shown}    ")
+            if lines[-1] and taken > room:
+                lines.append([])
+                room = width
+            room -= taken
+            lines[-1].append(self._piece(token, sign, shown, bold=not at))
+        self.plot.setTitle("<br>".join("&nbsp;&nbsp;&nbsp;".join(line) for line in lines), size="11px")
+        height = HEAD + HEAD_LINE * (len(lines) - 1)
+        item = self.plot.getPlotItem()
+        item.titleLabel.setMaximumHeight(height)
+        item.layout.setRowFixedHeight(0, height)
+
+    def _piece(self, token: str, sign: str, text: str, bold: bool) -> str:
+        said = f"<b>{escape(text)}</b>" if bold else escape(text)
+        words = self.theme.hex("muted" if sign or bold else "faint")
+        return f"<span style='color:{self.theme.hex(token)}'>{sign}</span> <span style='color:{words}'>{said}</span>"
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         if self.plot is not None:
-            self.plot.setTitle(self._head(), size="11px")
+            self._show_head()
             self._name_places()
 
     def _set_range(self) -> None:
@@ -122,7 +136,8 @@ class ChartView(QWidget):
             return
         tops = [h + b for m in bars for h, b in zip(m.height, m.base or [0.0] * len(m.height), strict=True)]
         right = max(x for m in bars for x in m.x)
-        self.plot.setXRange(-0.7, max(6.0, right + 0.7) if self.picture.names[3:] else max(1.7, right + 0.7), padding=0)
+        least = {1: 3.7, 2: 1.7, 3: 2.7}.get(len(self.picture.names), 6.0)  # a few bars alone would be walls
+        self.plot.setXRange(-0.7, max(least, right + 1.0), padding=0)
         self.plot.setYRange(0, max([1.0, *tops]) * 1.1, padding=0)
 
     def _draw_bars(self, mark: Bars) -> None:
@@ -158,7 +173,8 @@ class ChartView(QWidget):
         pen = pyqtgraph.mkPen(color, width=1.6) if mark.hollow else None
         brush = None if mark.hollow else QBrush(color)
         xs, ys = self._scaled(mark.x, mark.y)
-        self.plot.addItem(pyqtgraph.ScatterPlotItem(x=xs, y=ys, size=mark.size, pen=pen, brush=brush))
+        shape = "x" if mark.crosses else "o"
+        self.plot.addItem(pyqtgraph.ScatterPlotItem(x=xs, y=ys, size=mark.size, pen=pen, brush=brush, symbol=shape))
 
     def _draw_line(self, mark: Line) -> None:
         import pyqtgraph
@@ -173,9 +189,8 @@ class ChartView(QWidget):
 
     def _scaled(self, xs: Any, ys: Any) -> tuple[list[float], list[float]]:
         """Places on the axes: their logarithms where the chart is logarithmic."""
-        if not self.picture.log:
-            return list(xs), list(ys)
-        return [log10(x) for x in xs], [log10(y) for y in ys]
+        across = [log10(x) for x in xs] if self.picture.log else list(xs)
+        return across, [log10(y) for y in ys] if self.picture.log or self.picture.log_y else list(ys)
 
     def _name_places(self) -> None:
         """As many names under the axis as there is room for."""
@@ -183,7 +198,8 @@ class ChartView(QWidget):
         if not names:
             for side, at in (("bottom", 0), ("left", 1)):
                 low, high = self.plot.viewRange()[at]
-                self.plot.getAxis(side).setTicks([log_ticks(low, high)] if self.picture.log else None)
+                logarithmic = self.picture.log or (at == 1 and self.picture.log_y)
+                self.plot.getAxis(side).setTicks([log_ticks(low, high)] if logarithmic else None)
             return
         self.plot.getAxis("left").setTicks(None)
         low, high = self.plot.viewRange()[0]
@@ -199,14 +215,19 @@ class ChartView(QWidget):
             x = box.mapSceneToView(place).x()
             near = min(self.picture.tips, key=lambda t: abs(t.x - x), default=None)
             return near.text if near is not None and abs(near.x - x) <= 0.5 else ""
-        found = ("", float(NEAR))
-        for tip in self.picture.tips:
-            ((x,), (y,)) = self._scaled([tip.x], [tip.y])
-            at = box.mapViewToScene(QPointF(x, y))
-            away = (at - place).manhattanLength()
-            if away < found[1]:
-                found = tip.text, away
-        return found[0]
+        if not self.picture.tips:
+            return ""
+        at, (wide, high) = box.mapSceneToView(place), box.viewPixelSize()
+        away = abs(self._tips[0] - at.x()) / wide + abs(self._tips[1] - at.y()) / high
+        nearest = int(away.argmin())
+        return self.picture.tips[nearest].text if away[nearest] < NEAR else ""
+
+    def _tip_places(self) -> Any:
+        """Where the tips are, as two arrays on the axes: there may be tens of thousands."""
+        import numpy
+
+        tips = [] if self.picture.names else self.picture.tips
+        return numpy.array(self._scaled([t.x for t in tips], [t.y for t in tips]))
 
     def _hover(self, place: QPointF) -> None:
         text = self.tip_at(place)
@@ -265,13 +286,24 @@ def _sign(mark: Mark) -> str:
     if isinstance(mark, Bars):
         return "▨" if mark.hatched else "■"
     if isinstance(mark, Dots):
-        return "○" if mark.hollow else "●"
+        return "×" if mark.crosses else "○" if mark.hollow else "●"
     return "╌╌" if mark.dashed else "━"
 
 
 def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    """Places at 1, 2 and 5 of each power of ten between two logarithms; every power alone where there are many."""
+    """Places between two logarithms: powers of ten alone where there are many, finer steps where there are few."""
     low, high = max(low, -DECADES), min(high, DECADES)
-    steps = (1,) if high - low > 3 else (1, 2, 5)
-    found = [(log10(m * 10.0**e), m * 10.0**e) for e in range(floor(low), ceil(high) + 1) for m in steps]
-    return [(at, figures(value, 1)) for at, value in found if low <= at <= high]
+    if low > high:
+        return []
+    if high - low > 3:
+        return _ticks(low, high, (1,))
+    for steps in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7), tuple(n / 10 for n in range(10, 100))):
+        if len(found := _ticks(low, high, steps)) > 2:
+            break
+    every = ceil(len(found) / MOST_TICKS)
+    return found[::every]
+
+
+def _ticks(low: float, high: float, steps: tuple[float, ...]) -> list[tuple[float, str]]:
+    found = [m * 10.0**e for e in range(floor(low), ceil(high) + 1) for m in steps]
+    return [(log10(value), f"{value:,.6g}") for value in found if low <= log10(value) <= high]

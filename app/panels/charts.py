@@ -10,31 +10,36 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QComboBox, QFileDialog, QHBoxLayout, QLabel, QSplitter, QToolButton, QVBoxLayout, QWidget
 
 from app.background import Background, Job
-from app.charts import compare, regions
+from app.charts import compare, gains, regions
 from app.charts.picture import Context, Picture
 from app.charts.view import ChartView
 from app.document import Document
 from app.follow import Follower
+from app.panels.chart_facts import RECORDS, ChartFacts, run_title
 from app.run import Changes
 from app.theme import Theme, icon
 from core.errors import BoltError
-from core.fusion.plan import FusionPlan
+from core.paths import RESOURCES
 from templates.gpu import KNOWN_GPUS
 
+GPUS, RUNS = "GPU A against B", "Run A against B"
+RUNS_FOLDER = RESOURCES / "runs"
 Draw = Callable[[Document, Context], Picture]
 CHARTS: dict[str, Draw] = {
     "Regions against the vendor": regions.against_vendor,
     "Latency by region": regions.waterfall,
     "Roofline": regions.roofline,
     "Tuning history": regions.history,
+    gains.TITLE: gains.fusion,
     "Plan A against B": compare.plans,
-    "Run A against B": compare.runs,
-    "GPU A against B": compare.gpus,
+    RUNS: compare.runs,
+    GPUS: compare.gpus,
 }
 LIVE_MS = 250  # between two drawings while a job runs
 STEP_MS = 10  # between two charts
 OF_SELECTION = ("Tuning history",)
-GPUS = "GPU A against B"
+NEEDS = {GPUS: "gpus", RUNS: "runs", gains.TITLE: "gains", "Latency by region": "whole"}  # beyond the document
+ASK = "ask"  # in place of a run: a file dialog
 KINDS = "Picture (*.png);;Drawing (*.svg);;Table (*.csv)"
 
 
@@ -46,26 +51,38 @@ class ChartPane(QWidget):
 
     def __init__(self, theme: Theme, first: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.kind, self.other = QComboBox(), QComboBox()
+        self.kind, self.other, self.run = QComboBox(), QComboBox(), QComboBox()
         self.kind.addItems(list(CHARTS))
         self.kind.setCurrentText(first)
         self.kind.setAccessibleName("Chart")
         self.other.setAccessibleName("The other GPU")
+        for box in (self.kind, self.other, self.run):
+            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+            box.setMinimumContentsLength(8)
+            box.setMaximumWidth(240)
         for name, spec in KNOWN_GPUS.items():
             self.other.addItem(spec.name.removeprefix("NVIDIA "), name)
+        self.run.setAccessibleName("The run to compare with")
+        self.run.addItem("The run before this one", "")
+        self.run.addItem("The records", RECORDS)
+        for path in sorted(RUNS_FOLDER.glob("*.jsonl.gz")):
+            self.run.addItem(run_title(str(path)), str(path))
+        self.run.addItem("A run file…", ASK)
         self.view = ChartView(theme)
         self.copy, self.save = QToolButton(), QToolButton()
         for button, tip in ((self.copy, "Copy picture and table"), (self.save, "Save as PNG, SVG or CSV")):
             button.setToolTip(tip)
             button.setAccessibleName(tip)
             button.setIconSize(QSize(16, 16))
-        self.empty = QLabel()
+        self.empty = QLabel(wordWrap=True)
         self.empty.setObjectName("muted")
+        self.empty.setMargin(16)
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         bar = QHBoxLayout()
         bar.setContentsMargins(8, 5, 8, 3)
-        bar.addWidget(self.kind)
-        bar.addWidget(self.other)
+        bar.setSpacing(6)
+        for box in (self.kind, self.other, self.run):
+            bar.addWidget(box, 4)
         bar.addStretch(1)
         bar.addWidget(self.copy)
         bar.addWidget(self.save)
@@ -77,6 +94,7 @@ class ChartPane(QWidget):
         layout.addWidget(self.empty, 1)
         self.kind.currentIndexChanged.connect(self.changed)
         self.other.currentIndexChanged.connect(self.changed)
+        self.run.currentIndexChanged.connect(self._run_chosen)
         self.copy.clicked.connect(self.view.copy)
         self.save.clicked.connect(self.ask)
         self.set_theme(theme)
@@ -86,6 +104,27 @@ class ChartPane(QWidget):
     def name(self) -> str:
         return self.kind.currentText()
 
+    @property
+    def chosen(self) -> str:
+        """The GPU or run on the other side, as the chart that is shown needs it."""
+        return str((self.other if self.name == GPUS else self.run).currentData())
+
+    def _run_chosen(self) -> None:
+        if self.run.currentData() == ASK:
+            folder = str(RUNS_FOLDER) if RUNS_FOLDER.is_dir() else ""
+            path, _ = QFileDialog.getOpenFileName(self, "Compare with a run", folder, "Recorded runs (*.jsonl.gz)")
+            self.choose_run(path)
+        else:
+            self.changed.emit()
+
+    def choose_run(self, path: str) -> None:
+        """Compare with a run file; "" with the run before."""
+        at = self.run.findData(path)
+        if at < 0:
+            at = self.run.count() - 1
+            self.run.insertItem(at, run_title(path), path)
+        self.run.setCurrentIndex(at)
+
     def set_theme(self, theme: Theme) -> None:
         self.copy.setIcon(icon("copy", theme))
         self.save.setIcon(icon("save", theme))
@@ -94,6 +133,7 @@ class ChartPane(QWidget):
     def show_picture(self, picture: Picture) -> None:
         something = bool(picture.marks)
         self.other.setVisible(self.name == GPUS)
+        self.run.setVisible(self.name == RUNS)
         self.view.setVisible(something)
         self.empty.setVisible(not something)
         self.empty.setText(picture.empty)
@@ -128,13 +168,14 @@ class ChartsPanel(QWidget):
         self.document: Document | None = None
         self.gpu = ""  # the one that is meant, by the window
         self._loading: Job | None = None
-        self._figuring: Job | None = None
-        self._figures: dict[tuple[int, str], dict[str, tuple[float, bool]]] = {}  # (plan, GPU)
+        self.facts = ChartFacts(background, self)
         self._dirty = True
         self._turn = 0
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self._draw_next)
+        self.facts.ready.connect(self.refresh)
+        self.facts.failed.connect(self.failed)
         names = list(CHARTS)
         self.panes = (ChartPane(theme, names[0]), ChartPane(theme, "Tuning history"))
         self.splitter = QSplitter()
@@ -227,48 +268,9 @@ class ChartsPanel(QWidget):
         for pane in self.panes:
             pane.show_picture(Picture("", empty=str(error)))
 
-    # Figures of GPUs -----------------------------------------------------------------------------------------------
-
     def _context(self, pane: ChartPane) -> Context:
-        if pane.name != GPUS or self.document is None:
-            return Context(self.gpu)
-        other = str(pane.other.currentData())
-        here, there = self._known(self.gpu), self._known(other)
-        if here is None or there is None:
-            return Context(self.gpu, other)
-        return Context(self.gpu, other, here, there)
-
-    def _known(self, gpu: str) -> dict[str, tuple[float, bool]] | None:
-        """What is known of the plan on a GPU; None while it is worked out in the background."""
         assert self.document is not None
-        plan = self.document.plan
-        found = self._figures.get((id(plan), gpu))
-        if found is None and self._figuring is None:
-            self._figuring = self.background.start(
-                f"figures of {gpu}", lambda job: _figures(plan, gpu, job), lambda f: self._figured(id(plan), gpu, f),
-                lambda error: self._figured(id(plan), gpu, {}, error),
-            )  # fmt: skip
-        return found
-
-    def _figured(
-        self, plan: int, gpu: str, figures: dict[str, tuple[float, bool]], error: BoltError | None = None
-    ) -> None:
-        self._figuring = None
-        self._figures[plan, gpu] = figures
-        if error is not None:
-            self.failed.emit(error)
-        self.refresh()
-
-
-def _figures(plan: FusionPlan, gpu: str, job: Job) -> dict[str, tuple[float, bool]]:
-    from core.figures import plan_figures
-    from core.records.store import Records
-
-    records = Records()
-    try:
-        return plan_figures(plan, gpu, records, job.check)
-    finally:
-        records.close()
+        return self.facts.context(NEEDS.get(pane.name, ""), self.document, self.gpu, pane.chosen)
 
 
 def _import_charts() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from math import log10
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,18 @@ from PySide6.QtSvg import QSvgRenderer
 from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
-from app import edits
-from app.charts import compare, regions
-from app.charts.picture import Bars, Context, Dots, Line, Picture
-from app.charts.view import log_ticks
+from app import edits, tuning
+from app.charts import compare, gains, regions
+from app.charts.picture import Bars, Context, Dots, Line, Picture, Whole
+from app.charts.view import ChartView, log_ticks
 from app.document import Document
+from app.estimates import Estimate
 from app.panels.charts import CHARTS
 from app.run import Run
 from app.window import MainWindow
 from core.errors import BoltError
+from core.gains import Gain, Gains, Way
+from core.tuner.runfile import RunWriter
 from tests.app import simulated
 from tests.app.conftest import WAIT_MS
 
@@ -67,11 +71,35 @@ def test_estimates_are_hatched(document: Document, window: MainWindow, qtbot: Qt
 
 def test_the_waterfall_adds_up(tuned: Document) -> None:
     picture = regions.waterfall(tuned, H200)
-    steps, total = bars(picture)["a region, ours"], bars(picture)["all regions, ours"]
+    steps, total = (
+        bars(picture)["a region, replayed"],
+        bars(picture)[f"sum of {len(tuned.plan.workloads)} regions, ours"],
+    )
     assert steps.base[0] == 0
     assert [b + h for b, h in zip(steps.base, steps.height, strict=True)][:-1] == pytest.approx(list(steps.base[1:]))
     assert total.height[0] == pytest.approx(sum(steps.height))
-    assert f"{len(tuned.plan.regions) - len(steps.x)} regions are not timed" in picture.note
+    assert f"{len(tuned.plan.regions) - len(steps.x)} regions that are not tuned" in picture.note
+
+
+def test_the_waterfall_draws_estimates_apart_and_calls_their_sum_one(tuned: Document) -> None:
+    key, *others = tuned.plan.workloads
+    tuned.run.workloads[key].best = tuned.run.workloads[key].vendor = None
+    tuned.estimates = {key: Estimate(50.0, "c", "a rule")}
+    picture = regions.waterfall(tuned, H200)
+    found = bars(picture)
+    assert found["a region, estimated"].hatched and found["a region, estimated"].height == [50.0]
+    total = found[f"sum of {len(others) + 1} regions, ours"]
+    assert total.hatched and total.height[0] == pytest.approx(50.0 + sum(found["a region, replayed"].height))
+    assert "1 of them estimated" in picture.tips[-1].text
+    assert {r[3] for r in picture.rows[: len(others) + 1]} == {"replayed", "estimated"}
+
+
+def test_the_whole_models_time_stands_beside_the_sum_of_its_regions(tuned: Document) -> None:
+    total = sum(w.best.us for w in tuned.run.workloads.values() if w.best)
+    picture = regions.waterfall(tuned, Context("h200", whole=Whole(total - 10.0, "recorded 2026-11-29")))
+    whole = bars(picture)["whole model as one graph, recorded 2026-11-29"]
+    assert whole.height == [total - 10.0]
+    assert "10.0 us less" in picture.tips[-1].text
 
 
 def test_no_region_of_the_roofline_is_off_its_workload(tuned: Document) -> None:
@@ -81,7 +109,15 @@ def test_no_region_of_the_roofline_is_off_its_workload(tuned: Document) -> None:
     assert len(ours.x) == len(works)
     assert sorted(ours.x) == pytest.approx(sorted(w.flops / w.bytes for w in works.values() if w))
     assert any(isinstance(m, Line) and "roof" in m.name for m in picture.marks)
-    assert len(next(m for m in picture.marks if m.name == "candidates").x) > len(ours.x)
+    measured = [r for r in tuned.run.rows if r.us]
+    assert len(next(m for m in picture.marks if m.name == "candidates").x) == len(measured) > len(ours.x)
+
+
+def test_regions_that_nobody_measured_are_crosses_on_the_roofline(document: Document) -> None:
+    document.estimates = {key: Estimate(20.0, "c", "a rule") for key in document.plan.workloads}
+    (dots, roof) = regions.roofline(document, H200).marks
+    assert isinstance(dots, Dots) and dots.crosses and dots.name == "ours, estimated"
+    assert len(dots.x) == len(document.plan.workloads) and isinstance(roof, Line)
 
 
 def test_ticks_of_a_logarithmic_axis() -> None:
@@ -89,6 +125,8 @@ def test_ticks_of_a_logarithmic_axis() -> None:
     assert [at for at, _ in log_ticks(-1, 4)] == [-1, 0, 1, 2, 3, 4]
     assert len(log_ticks(-900.0, 700.0)) == 31
     assert log_ticks(300.0, 700.0) == []
+    assert [text for _, text in log_ticks(log10(2.5), log10(5.5))] == ["3", "4", "5"]
+    assert [text for _, text in log_ticks(log10(30), log10(33))] == ["30", "31", "32", "33"]
 
 
 def test_the_best_so_far_never_rises(tuned: Document) -> None:
@@ -116,6 +154,36 @@ def test_the_run_before_is_compared_with_this_one(tuned: Document) -> None:
     found = bars(compare.runs(tuned, H200))
     assert set(found) == {"before, replayed", "now, measured"}
     assert list(found["before, replayed"].height) != list(found["now, measured"].height)
+
+
+def test_a_recorded_run_stands_in_for_the_one_before(tuned: Document) -> None:
+    assert "Reading b32" in compare.runs(tuned, Context("h200", other_name="b32")).empty
+    other = Run(replayed=True)
+    other.apply(list(simulated.events(tuned.plan, seed=5)))
+    found = bars(compare.runs(tuned, Context("h200", other_name="b32", other_run=other)))
+    assert set(found) == {"b32, replayed", "now, replayed"}
+    assert all(len(b.spread) == len(b.height) for b in found.values())
+    strange = compare.runs(tuned, Context("h200", other_name="b32", other_run=Run()))
+    assert "share no finished workload" in strange.empty
+
+
+def test_gains_are_of_measured_figures_and_say_what_the_parts_leave_out(document: Document) -> None:
+    assert "Looking for" in gains.fusion(document, H200).empty
+    assert "Split a region" in gains.fusion(document, Context("h200", gains=Gains((), 3))).empty
+    found = (
+        Gain("r0", Way.EPILOGUE, True, 12.0, (("bare", 11.5),), "relu", "replayed"),
+        Gain("r1+r2", Way.PERSISTENT, False, 9.0, (("a", 6.0), ("b", 5.0)), "", "from records"),
+        Gain("r3", Way.PERSISTENT, True, 9.0, (("a", 4.0), ("b", 4.0)), "", "replayed"),
+    )
+    picture = gains.fusion(document, Context("h200", gains=Gains(found, 2)))
+    marks = bars(picture)
+    assert not any(m.hatched for m in marks.values())
+    assert marks["one kernel"].height == [12.0, 9.0] and marks["one kernel, not in this plan"].height == [9.0]
+    assert marks["second part"].base == [6.0, 4.0] and marks["second part"].height == [5.0, 4.0]
+    assert "without relu 11.5 us: those cost 0.5 us fused" in picture.tips[0].text
+    assert "saves 2.00 us" in picture.tips[1].text and "loses 1.00 us" in picture.tips[2].text
+    assert "2 fusions are without a figure" in picture.note
+    assert [r[5] for r in picture.rows] == [-0.5, 2.0, -1.0]
 
 
 def test_two_gpus_say_what_is_recorded_and_what_estimated(document: Document) -> None:
@@ -156,6 +224,73 @@ def test_gpus_are_compared_once_their_figures_are_there(shown: MainWindow, qtbot
     assert pane.other.isVisible()
 
 
+def test_a_run_file_is_chosen_read_and_compared(
+    shown: MainWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert shown.document is not None
+    path = tmp_path / "yesterday.jsonl.gz"
+    with RunWriter(path, lambda: 0.0) as writer:
+        for event in simulated.events(shown.document.plan, seed=3):
+            writer(event)
+    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *a: (str(path), ""))
+    pane = shown.charts.panes[0]
+    pane.kind.setCurrentText("Run A against B")
+    pane.run.setCurrentIndex(pane.run.count() - 1)
+    qtbot.waitUntil(lambda: "yesterday us" in pane.view.picture.header, timeout=WAIT_MS)
+    assert pane.run.currentText() == "yesterday" and pane.run.isVisible()
+    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *a: ("", ""))
+    pane.run.setCurrentIndex(pane.run.count() - 1)
+    assert pane.run.currentData() == "" and "second" not in pane.empty.text()
+
+
+def test_a_run_file_that_is_cut_off_is_told_and_the_chart_says_what_is_left(
+    shown: MainWindow, qtbot: QtBot, tmp_path: Path
+) -> None:
+    path = tmp_path / "cut.jsonl.gz"
+    path.write_bytes(b"\x1f\x8bcut")
+    pane = shown.charts.panes[0]
+    pane.kind.setCurrentText("Run A against B")
+    pane.choose_run(str(path))
+    qtbot.waitUntil(lambda: "cut.jsonl.gz is not a whole run file" in shown.messages.text.text(), timeout=WAIT_MS)
+    assert "share no finished workload" in pane.empty.text()
+
+
+def test_gains_and_the_whole_models_time_are_looked_up_in_the_background(
+    make_window: Callable[..., MainWindow], qtbot: QtBot
+) -> None:
+    window = make_window("resnet18")
+    window.bottom.setCurrentWidget(window.charts)
+    first = window.document
+    window.commands.batch.setCurrentText("32")
+    window.commands.batch.activated.emit(window.commands.batch.currentIndex())
+    qtbot.waitUntil(lambda: window.document is not first, timeout=WAIT_MS)
+    assert window.document is not None
+    window.tuning.start(tuning.best_replay(window.document.plan, "h200", 0), True)
+    qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
+    one, other = window.charts.panes
+    one.kind.setCurrentText("Latency by region")
+    other.kind.setCurrentText(gains.TITLE)
+    qtbot.waitUntil(lambda: "whole" in [n for _, n in one.view.picture.names], timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: other.empty.text() == gains.NOTHING, timeout=WAIT_MS)
+    assert "whole model as one graph, recorded" in one.view.picture.tips[-1].text
+
+
+@pytest.mark.parametrize("width", [260, 420, 1200])
+def test_the_whole_key_is_read_at_any_width(shown: MainWindow, qtbot: QtBot, width: int) -> None:
+    picture = regions.waterfall(shown.document, H200)  # type: ignore[arg-type]
+    view = ChartView(shown.theme)
+    qtbot.addWidget(view)
+    view.resize(width, 300)
+    view.show()
+    view.draw(picture)
+    label = view.plot.getPlotItem().titleLabel
+    said = label.item.toPlainText().replace("\xa0", " ")
+    for mark in picture.marks:
+        assert mark.name[:20] in said
+    assert label.item.boundingRect().width() <= width
+    assert label.item.boundingRect().height() <= label.maximumHeight() + 8
+
+
 def test_the_pointer_reads_the_column_it_is_over(shown: MainWindow) -> None:
     view = shown.charts.panes[0].view
     box = view.plot.getPlotItem().vb
@@ -163,7 +298,7 @@ def test_the_pointer_reads_the_column_it_is_over(shown: MainWindow) -> None:
     assert view.tip_at(box.mapViewToScene(QPointF(-5.0, 2.0))) == ""
     dots = shown.charts.panes[1].view
     tip = dots.picture.tips[3]
-    assert dots.tip_at(dots.plot.getPlotItem().vb.mapViewToScene(QPointF(tip.x, tip.y))) == tip.text
+    assert dots.tip_at(dots.plot.getPlotItem().vb.mapViewToScene(QPointF(tip.x, log10(tip.y)))) == tip.text
 
 
 def test_charts_are_saved_as_picture_drawing_and_table(
