@@ -153,8 +153,8 @@ class Builder:
 
     def emit(self, nodes: Sequence[str], operation: Operation, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Append an operator step."""
-        for index in outputs:
-            assert self.buffers[index].elements == result_elements(operation), (operation, self.buffers[index])
+        for number, index in enumerate(outputs):
+            assert self.buffers[index].elements == result_elements(operation, number), (operation, self.buffers[index])
         self.steps.append(OperatorStep(tuple(nodes), operation, tuple(inputs), tuple(outputs)))
 
     def _closest(self, forms: dict[Form, int], wanted: Form) -> Form:

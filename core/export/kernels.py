@@ -11,6 +11,7 @@ from core.export import operations as ops
 from core.export.c_text import c_float
 from core.export.pointwise_cuda import C_TYPES, pointwise_source
 from core.export.program import OperatorStep, Program
+from core.export.rows_cuda import rows_source
 from templates.types import DType
 
 Constants = Mapping[str, int | bool | str]
@@ -49,6 +50,9 @@ def operator_source(operation: ops.Operation, reads: Sequence[DType], writes: Se
     """(header, body) of one operation on these element types."""
     if isinstance(operation, ops.Pointwise):
         kernel, call = pointwise_source(operation, reads, writes)
+        return "common.cuh", f"{kernel}\n{_run(call)}"
+    if isinstance(operation, ops.Rows):
+        kernel, call = rows_source(operation, reads, writes)
         return "common.cuh", f"{kernel}\n{_run(call)}"
     header, function, constants = _HEADERS[type(operation)](operation)
     types = [C_TYPES[d] for d in reads], [C_TYPES[d] for d in writes]
@@ -104,8 +108,6 @@ def _call(operation: ops.Operation, function: str, reads: Sequence[str], writes:
         case ops.Concat():
             sources = f"bolt::op::Sources<{reads[0]}, {len(reads)}>{{{{{', '.join(given)}}}}}"
             return f"bolt::op::concat<Shape, {reads[0]}>({sources}, {out}, stream, pdl)"
-        case ops.LayerNorm():
-            arguments = [*given, *(["nullptr"] * (not operation.has_bias)), out]
         case ops.DirectConv():
             rest = iter(given[2:])
             bias = next(rest) if operation.epilogue.has_bias else "nullptr"
@@ -151,12 +153,6 @@ def _arg_reduce(o: ops.ArgReduce) -> tuple[str, str, Constants]:
 def _softmax(o: ops.Softmax) -> tuple[str, str, Constants]:
     return "softmax.cuh", "softmax", {
         "log": o.log, "outer": o.outer, "axis": o.axis, "inner": o.inner, "scale": _real("scale", o.scale),
-    }  # fmt: skip
-
-
-def _layer_norm(o: ops.LayerNorm) -> tuple[str, str, Constants]:
-    return "layernorm.cuh", "layer_norm", {
-        "rows": o.rows, "columns": o.columns, "has_bias": o.has_bias, "epsilon": _real("epsilon", o.epsilon),
     }  # fmt: skip
 
 
@@ -216,6 +212,6 @@ def _conv(o: ops.DirectConv) -> tuple[str, str, Constants]:
 
 _HEADERS: dict[type, Callable[[Any], tuple[str, str, Constants]]] = {
     ops.Pool: _pool, ops.Lrn: _lrn, ops.Reduce: _reduce, ops.ArgReduce: _arg_reduce, ops.Softmax: _softmax,
-    ops.LayerNorm: _layer_norm, ops.TiledTranspose: _transpose, ops.PackChannels: _pack, ops.Concat: _concat,
+    ops.TiledTranspose: _transpose, ops.PackChannels: _pack, ops.Concat: _concat,
     ops.Gather: _gather, ops.Pad: _pad, ops.DirectConv: _conv,
 }  # fmt: skip

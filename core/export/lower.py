@@ -14,16 +14,18 @@ from core.export.context import Context
 from core.export.forms import Builder
 from core.export.lower_operators import lower_operator
 from core.export.lower_pointwise import lower_pointwise
+from core.export.lower_rows import lower_rows
 from core.export.lower_templates import lower_template
 from core.export.merge import merge_concats, write_into_concats
 from core.export.operators import FREE_LAYOUT, MOVING, POINTWISE, POOL, missing_kernels
 from core.export.program import Program
+from core.export.rows import ROW_OPERATORS, SOFTMAX, row_space
 from core.fusion.plan import FusionPlan, Region
 from core.graph.ir import Graph
 from core.tuner.choice import Choice
 
 _WANTS_CHANNELS_LAST = POOL | {"Conv"}
-_ANY_LAYOUT = (POINTWISE | MOVING | {"Identity", "Softmax", "LogSoftmax"}) - {"Gather"}
+_ANY_LAYOUT = (POINTWISE | MOVING | SOFTMAX | {"Identity"}) - {"Gather"}
 
 
 def lower(graph: Graph, plan: FusionPlan, choices: Mapping[str, Choice]) -> Program:
@@ -68,8 +70,14 @@ def refuse_missing_kernels(graph: Graph, plan: FusionPlan) -> None:
 
 
 def _lower_region(context: Context, graph: Graph, region: Region) -> None:
-    """A pointwise region becomes one step if its results share a shape; every other node a step of its own."""
+    """A pass over rows is one step, so is a pointwise region whose results share a shape; else each node is one."""
     nodes = [graph.node(name) for name in region.nodes]
+    if len(nodes) > 1 and any(n.op in ROW_OPERATORS for n in nodes):
+        space = row_space(graph, nodes)
+        if isinstance(space, str):
+            raise ExportError(f"{region.id} is no pass over rows: {space}", "plan the model again")
+        lower_rows(context.builder, space, nodes, region.outputs, context.preferred(region.outputs[0]))
+        return
     shapes = {graph.shape(t) for t in region.outputs}
     if all(n.op in POINTWISE for n in nodes) and len(shapes) == 1:
         results, shape = list(region.outputs), next(iter(shapes))

@@ -10,9 +10,10 @@ from core.export import operations as ops
 from core.export.context import Context
 from core.export.expressions import attribute
 from core.export.lower_moving import lower_concat, lower_gather, lower_pad, lower_slice, lower_split
+from core.export.lower_rows import lower_rows
+from core.export.rows import NORMS, RowSpace, space_of
 from core.graph.ir import Node
 from core.graph.proto import INPUT_SCALE
-from templates.types import DType
 
 
 def lower_operator(context: Context, node: Node) -> None:
@@ -154,12 +155,12 @@ def _cut(layout: L.Layout, shape: Sequence[int], axes: Sequence[int], ordered: b
     return _Cut(layout, layout.size // (extent * inner), extent, inner, rest)
 
 
-def _cut_of(context: Context, tensor: str, axes: Sequence[int], ordered: bool, innermost: bool = False) -> _Cut:
+def _cut_of(context: Context, tensor: str, axes: Sequence[int], ordered: bool) -> _Cut:
     """How to read the tensor along `axes`: as it lies if it can be, else with those dimensions innermost."""
     shape = context.shape(tensor)
     for layout in (context.layout_of(tensor), *context.builder.layouts(tensor)):
         found = _cut(layout, shape, axes, ordered)
-        if found is not None and (found.inner == 1 or not innermost):
+        if found is not None:
             return found
     kept = [i for i in range(len(shape)) if i not in axes]
     order = [*kept, *sorted(axes)]
@@ -192,6 +193,10 @@ def _reduce(context: Context, node: Node) -> None:
 
 def _reduce_over(context: Context, node: Node, axes: Sequence[int]) -> None:
     cut = _cut_of(context, node.inputs[0], axes, ordered=False)
+    if cut.inner == 1:
+        space = RowSpace(context.shape(node.inputs[0]), tuple(axes))
+        lower_rows(context.builder, space, [node], [node.output], cut.layout)
+        return
     read = context.builder.need_any(node.inputs[0], cut.layout)
     operation = ops.Reduce(_REDUCE[node.op], cut.outer, cut.axis, cut.inner)
     context.builder.emit((node.name,), operation, (read,), (context.builder.result(node.output, cut.rest),))
@@ -210,29 +215,29 @@ def _arg_reduce(context: Context, node: Node) -> None:
 def _softmax(context: Context, node: Node) -> None:
     axis = int(attribute(node, "axis", -1)) % len(context.shape(node.inputs[0]))
     cut = _cut_of(context, node.inputs[0], [axis], ordered=False)
+    if cut.inner == 1:
+        _rows(context, node)
+        return
     scale = float(node.attrs.get(INPUT_SCALE, 1.0))
     operation = ops.Softmax(node.op == "LogSoftmax", cut.outer, cut.axis, cut.inner, scale)
     read = context.builder.need_any(node.inputs[0], cut.layout)
     context.builder.emit((node.name,), operation, (read,), (context.builder.result(node.output, cut.layout),))
 
 
-def _layer_norm(context: Context, node: Node) -> None:
-    shape = context.shape(node.inputs[0])
-    axes = list(range(int(attribute(node, "axis", -1)) % len(shape), len(shape)))
-    cut = _cut_of(context, node.inputs[0], axes, ordered=True, innermost=True)
-    has_bias = len(node.inputs) > 2 and bool(node.inputs[2])
-    operation = ops.LayerNorm(cut.outer, cut.axis, float(attribute(node, "epsilon", 1e-5)), has_bias)
-    inputs = [context.builder.need_any(node.inputs[0], cut.layout)]
-    for vector in node.inputs[1 : 3 if has_bias else 2]:
-        inputs.append(context.builder.need(vector, L.row_major(context.shape(vector)), DType.F32))
-    context.builder.emit((node.name,), operation, inputs, (context.builder.result(node.output, cut.layout),))
+def _rows(context: Context, node: Node) -> None:
+    """One node as a pass over its rows."""
+    space = space_of(context.builder.graph, node)
+    assert space is not None
+    used = [t for t in node.outputs if t and (context.builder.graph.consumers(t) or t in context.builder.graph.outputs)]
+    lower_rows(context.builder, space, [node], used, context.preferred(node.output))
 
 
 _RULES: dict[str, Callable[[Context, Node], None]] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"), _reshape),
     **dict.fromkeys(_REDUCE, _reduce),
+    **dict.fromkeys((*NORMS, "ReduceLogSum", "ReduceLogSumExp"), _rows),
     "ArgMax": _arg_reduce, "ArgMin": _arg_reduce, "AveragePool": _pool, "Concat": lower_concat,
-    "DepthToSpace": _depth_to_space, "Gather": lower_gather, "LRN": _lrn, "LayerNormalization": _layer_norm,
+    "DepthToSpace": _depth_to_space, "Gather": lower_gather, "LRN": _lrn,
     "LogSoftmax": _softmax, "MaxPool": _pool, "Pad": lower_pad, "Slice": lower_slice, "Softmax": _softmax,
     "SpaceToDepth": _space_to_depth, "Split": lower_split, "Transpose": _transpose,
 }  # fmt: skip

@@ -33,7 +33,8 @@ def lower_pointwise(
     walks = [operand_strides(pieces, graph.shape(t), shape) for t in expression.operands]
     inputs = []
     for tensor, strides in zip(expression.operands, walks, strict=True):
-        inputs.append(_operand(builder, tensor, _induced(pieces, graph.shape(tensor), shape), strides))
+        layout = induced_layout(pieces, graph.shape(tensor), shape)
+        inputs.append(read_operand(builder, tensor, layout, strides))
     order = {f: i for i, f in enumerate(factors)}
     flat = [order[f] for dim in pieces for f in dim]
     ordered = [[w[flat.index(i)] for i in range(len(flat))] for w in walks]
@@ -61,7 +62,7 @@ def _aligned(shape: Sequence[int], rank: int) -> tuple[int, ...]:
     return (1,) * (rank - len(shape)) + tuple(shape)
 
 
-def _induced(pieces: list[list[L.Factor]], shape: Sequence[int], full: Sequence[int]) -> L.Layout:
+def induced_layout(pieces: list[list[L.Factor]], shape: Sequence[int], full: Sequence[int]) -> L.Layout:
     """The layout of an operand in the order of the result, without the dimensions it broadcasts along."""
     mine = _aligned(shape, len(full))
     return L.from_dims([dim if e != 1 else [] for dim, e in zip(pieces, mine, strict=True)])
@@ -79,7 +80,8 @@ def operand_strides(pieces: list[list[L.Factor]], shape: Sequence[int], full: Se
     return strides
 
 
-def _operand(builder: Builder, tensor: str, layout: L.Layout, strides: Sequence[int]) -> int:
+def read_operand(builder: Builder, tensor: str, layout: L.Layout, strides: Sequence[int]) -> int:
+    """The buffer to read an operand from; a constant that broadcasts stays in float32."""
     kind = builder.graph.types[tensor]
     value = builder.graph.constant(tensor)
     if value is None:

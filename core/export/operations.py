@@ -60,6 +60,42 @@ class Pointwise:
     results: tuple[int, ...]
 
 
+# Instructions that take one value of every element of a row and make one value of the row.
+ROW_INSTRUCTIONS = frozenset({"row_sum", "row_max", "row_min", "row_prod"})
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`body` over rows: the last `row` of `extents` are the elements of a row, those before them count the rows.
+
+    A value is of an element, or of a whole row: what a row instruction makes, and what is made of such values and of
+    operands without a stride inside the row. results[j] is written to output j at writes[j]; the strides of a row's
+    value are 0 inside the row, where nothing else is written.
+    """
+
+    extents: tuple[int, ...]
+    row: int
+    operands: tuple[Operand, ...]
+    body: tuple[Instruction, ...]
+    results: tuple[int, ...]
+    writes: tuple[Operand, ...]
+
+    @property
+    def rows(self) -> int:
+        return prod(self.extents[: -self.row])
+
+    @property
+    def columns(self) -> int:
+        return prod(self.extents[-self.row :])
+
+    def varies(self) -> list[bool]:
+        """For every value (operands first), whether it is an element's."""
+        found = [any(o.strides[-self.row :]) for o in self.operands]
+        for step in self.body:
+            found.append(step.op not in ROW_INSTRUCTIONS and any(found[a] for a in step.args))
+        return found
+
+
 @dataclass(frozen=True)
 class Axis:
     """An extent with its stride in the source and in the destination."""
@@ -137,7 +173,7 @@ class ReduceKind(StrEnum):
 
 @dataclass(frozen=True)
 class Reduce:
-    """(outer, inner) <- (outer, axis, inner)."""
+    """(outer, inner) <- (outer, axis, inner), inner > 1. Along contiguous rows a reduction is a Rows."""
 
     kind: ReduceKind
     outer: int
@@ -158,23 +194,13 @@ class ArgReduce:
 
 @dataclass(frozen=True)
 class Softmax:
-    """Along the middle of (outer, axis, inner), of `scale` times the input."""
+    """Along the middle of (outer, axis, inner), inner > 1, of `scale` times the input."""
 
     log: bool
     outer: int
     axis: int
     inner: int
     scale: float = 1.0
-
-
-@dataclass(frozen=True)
-class LayerNorm:
-    """Rows of `columns`, normalised, times scale[columns], plus bias[columns] when there is a third input."""
-
-    rows: int
-    columns: int
-    epsilon: float
-    has_bias: bool
 
 
 @dataclass(frozen=True)
@@ -237,6 +263,7 @@ class DirectConv:
 
 Operation = (
     Pointwise
+    | Rows
     | TiledTranspose
     | PackChannels
     | Pool
@@ -244,7 +271,6 @@ Operation = (
     | Reduce
     | ArgReduce
     | Softmax
-    | LayerNorm
     | Concat
     | Gather
     | Pad
@@ -260,9 +286,12 @@ def moves_only(operation: Operation) -> bool:
     return isinstance(operation, TiledTranspose | PackChannels)
 
 
-def result_elements(operation: Operation) -> int:
-    """Elements each output of the operation has."""
+def result_elements(operation: Operation, output: int = 0) -> int:
+    """Elements that an output of the operation has."""
     match operation:
+        case Rows():
+            strides = operation.writes[output].strides
+            return operation.rows * (operation.columns if any(strides[-operation.row :]) else 1)
         case Pointwise():
             return prod(operation.extents)
         case TiledTranspose():
@@ -277,8 +306,6 @@ def result_elements(operation: Operation) -> int:
             return operation.outer * operation.inner
         case Softmax():
             return operation.outer * operation.axis * operation.inner
-        case LayerNorm():
-            return operation.rows * operation.columns
         case Concat():
             return operation.outer * sum(operation.widths)
         case Gather():

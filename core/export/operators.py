@@ -30,8 +30,10 @@ POINTWISE = UNARY | BROADCASTING
 POOL = frozenset({"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LRN", "MaxPool"})
 REDUCTION = frozenset(
     {
-        "ArgMax", "ArgMin", "LayerNormalization", "LogSoftmax", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean",
-        "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax",
+        "ArgMax", "ArgMin", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LogSoftmax",
+        "LpNormalization", "MeanVarianceNormalization", "RMSNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum",
+        "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+        "Softmax",
     }
 )  # fmt: skip
 # Nothing moves for the free ones unless a consumer needs another order in memory.
@@ -106,12 +108,6 @@ def _float_reduction(graph: Graph, node: Node) -> str | None:
     return _constant_inputs(1)(graph, node)
 
 
-def _normalisation(graph: Graph, node: Node) -> str | None:
-    if any(node.outputs[1:]):
-        return "LayerNormalization's second and third output have no kernel"
-    return None
-
-
 def _dropout(graph: Graph, node: Node) -> str | None:
     if any(node.outputs[1:]) and any(graph.consumers(t) or t in graph.outputs for t in node.outputs[1:]):
         return "Dropout's mask output has no kernel"
@@ -127,7 +123,6 @@ _NEEDS: dict[str, Callable[[Graph, Node], str | None]] = {
     "GlobalAveragePool": _spatial,
     "GlobalMaxPool": _spatial,
     "LRN": _spatial,
-    "LayerNormalization": _normalisation,
     "MaxPool": _pool,
     "Pad": _pad,
     "Reshape": _constant_inputs(1),

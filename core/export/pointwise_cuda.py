@@ -14,7 +14,7 @@ C_TYPES = {
     DType.F64: "double", DType.I8: "int8_t", DType.U8: "uint8_t", DType.I32: "int32_t", DType.I64: "int64_t",
     DType.BOOL: "bool",
 }  # fmt: skip
-_VALUE = {Scalar.FLOAT: "float", Scalar.INT: "long long", Scalar.BOOL: "bool"}
+VALUE = {Scalar.FLOAT: "float", Scalar.INT: "long long", Scalar.BOOL: "bool"}
 _MOST_BYTES = 32  # of one vector of the widest type: two 16-byte accesses
 
 
@@ -128,10 +128,10 @@ def _chain(operation: Pointwise, reads: Sequence[DType], writes: Sequence[DType]
         dtype = reads[place]
         place += operand.inputs
         element = f"x{i}.v[j]" if operand.strides[-1] == 1 and width > 1 else f"x{i}"
-        lines.append(f"    {_value(i, dtype)} = {_loaded(element, dtype)};")
+        lines.append(f"    {declared(i, dtype)} = {loaded_as(element, dtype)};")
     first = len(operation.operands)
     lines += [
-        f"    {_VALUE[step.type]} const v{first + k} = {_expression(step)};" for k, step in enumerate(operation.body)
+        f"    {VALUE[step.type]} const v{first + k} = {expression_of(step)};" for k, step in enumerate(operation.body)
     ]
     lines += [
         f"    y{j}.v[j] = bolt::op::To<{C_TYPES[d]}>::from(v{r});"
@@ -140,18 +140,21 @@ def _chain(operation: Pointwise, reads: Sequence[DType], writes: Sequence[DType]
     return lines
 
 
-def _value(i: int, dtype: DType) -> str:
+def declared(i: int, dtype: DType) -> str:
+    """The declaration of operand i's value."""
     kind = "float" if dtype.is_float else "bool" if dtype == DType.BOOL else "long long"
     return f"{kind} const v{i}"
 
 
-def _loaded(element: str, dtype: DType) -> str:
+def loaded_as(element: str, dtype: DType) -> str:
+    """A stored element in the type that it is computed in."""
     if dtype.is_float:
         return f"bolt::op::to_float({element})"
     return element if dtype == DType.BOOL else f"(long long)({element})"
 
 
-def _expression(step: Instruction) -> str:
+def expression_of(step: Instruction) -> str:
+    """The C of an instruction over the values v0, v1, ..."""
     if step.op == "literal":
         return _literal(step.params[0], step.type)
     parameters = {f"p{i}": _literal(p, step.type) for i, p in enumerate(step.params)}

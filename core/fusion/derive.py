@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from core.export.operators import refusal
+from core.export.rows import ROW_OPERATORS, row_space
 from core.fusion.assemble import Draft, borders
 from core.fusion.attention import attention_of
 from core.fusion.grow import Growth, grow
 from core.fusion.operators import ANCHORS, kind_of
 from core.fusion.persistent import Objection, join
 from core.fusion.plan import Kind, Refusal
+from core.fusion.rows import row_draft
 from core.fusion.shuffle import channel_shuffle
 from core.fusion.values import counted, listed, uncompilable
 from core.fusion.workload_of import Anchor, anchor_of
@@ -131,14 +133,18 @@ def _without_anchor(graph: Graph, nodes: Sequence[Node]) -> Draft | Objection:
         return shuffle_draft(graph, nodes)
     for node in nodes:
         kind = kind_of(node.op)
-        if kind is not Kind.POINTWISE:
+        if kind is not Kind.POINTWISE and node.op not in ROW_OPERATORS:
             return Objection(
-                f"{node.name} ({node.op}) is a {kind} node; without a GEMM or convolution only pointwise nodes fuse",
+                f"{node.name} ({node.op}) is a {kind} node; without a GEMM or convolution only pointwise nodes and "
+                "reductions fuse",
                 node.name,
             )
         refused = uncompilable(graph, node) or refusal(graph, node)
         if refused:
             return Objection(f"{node.name}: {refused}", node.name)
+    if any(n.op in ROW_OPERATORS for n in nodes):
+        space = row_space(graph, nodes)
+        return Objection(space, nodes[0].name) if isinstance(space, str) else row_draft(nodes)
     _, outputs = borders(graph, [n.name for n in nodes])
     if len(outputs) != 1:
         makers = [p.name for p in map(graph.producer, outputs) if p]

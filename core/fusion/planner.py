@@ -19,6 +19,7 @@ from core.fusion.derive import (
 from core.fusion.grow import banned, grow
 from core.fusion.operators import ANCHORS, kind_of, no_epilogue_form
 from core.fusion.plan import FusionPlan, Kind, LeftAlone, Refusal
+from core.fusion.rows import row_draft, row_groups
 from core.fusion.shuffle import channel_shuffle
 from core.fusion.values import leaves_graph, native_dtype, uncompilable
 from core.fusion.workload_of import Anchor
@@ -142,6 +143,7 @@ def _cover(graph: Graph, dtype: DType, native: DType, cover: _Cover) -> None:
         names = [n.name for n in shuffle or ()]
         if shuffle and not any(n in cover.owner for n in names) and not banned(names, cover.forbidden):
             cover.take(shuffle_draft(graph, shuffle))
+    _rows(graph, cover)
     _pointwise(graph, cover)
     refused = {r.node: r for d in reversed(cover.drafts) for r in d.refusals}
     for node in graph:
@@ -187,6 +189,19 @@ def _anchors(graph: Graph, dtype: DType, native: DType, cover: _Cover) -> None:
             anchors.append((-intensity, -position[node.name], node, anchor))
     for *_, anchor in sorted(anchors, key=lambda a: a[:2]):
         cover.take(anchor_draft(grow(graph, anchor, native, dtype, cover.taken, cover.forbidden)))
+
+
+def _rows(graph: Graph, cover: _Cover) -> None:
+    """Reductions with their pointwise neighbours."""
+
+    def free(node: Node) -> bool:
+        return node.name not in cover.owner and not (uncompilable(graph, node) or refusal(graph, node))
+
+    def allowed(names: Sequence[str]) -> bool:
+        return not banned(names, cover.forbidden)
+
+    for group in row_groups(graph, free, cover.drafts, allowed):
+        cover.take(row_draft(group))
 
 
 def _pointwise(graph: Graph, cover: _Cover) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MAX_ELEMENTS = 2**31 - 1
 # Values worth handing to the shape rules: shapes, axes, pads, scales. Weights only matter by their type.
 _MAX_VALUE = 4096
+# Operators that ONNX defines by a function, without a rule for their shape: the result is as the first input.
+_AS_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 
 
 class Untyped(Exception):
@@ -68,6 +70,8 @@ def infer_node(
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
         shapes = ", ".join(f"{n!r} {list(types[n].shape)}" for n in node.inputs if n)
         raise ModelError(f"{where} does not fit its inputs {shapes}: {_reason(error)}") from None
+    if node.op in _AS_INPUT and not node.domain:
+        return {node.output: types[node.inputs[0]]}
     return {n: _static(found.get(n), f"tensor {n!r} of {where}") for n in node.outputs if n}
 
 

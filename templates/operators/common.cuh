@@ -155,43 +155,11 @@ struct Sum {
 struct Largest {
   __device__ __forceinline__ float operator()(float a, float b) const { return larger(a, b); }
 };
-
-// How many threads share a row of `columns`: a warp up to 1024 numbers, then a block.
-__host__ __device__ constexpr int row_threads(int columns) {
-  return columns <= 1024 ? 32 : columns <= 8192 ? 256 : 1024;
-}
-
-// A row that THREADS threads walk together, kept in registers where it fits (up to 32 numbers each), read again where not.
-template <class T, int COLUMNS, int THREADS>
-struct Row {
-  static constexpr int kWidth = width<T>(COLUMNS);
-  static constexpr int kVectors = int(ceil_div(COLUMNS / kWidth, THREADS));
-  static constexpr bool kKept = kVectors * kWidth <= 32;
-  Vec<T, kWidth> kept[kKept ? kVectors : 1];
-  T const* row;
-  int lane;
-
-  __device__ __forceinline__ Row(T const* row_, int lane_) : row(row_), lane(lane_) {
-    if constexpr (kKept) {
-#pragma unroll
-      for (int i = 0; i < kVectors; ++i)
-        if (column(i) < COLUMNS) kept[i] = load<kWidth>(row + column(i));
-    }
-  }
-  __device__ __forceinline__ int column(int i) const { return (i * THREADS + lane) * kWidth; }
-
-  // f(column of the first number, vector) for every vector of this thread.
-  template <class F>
-  __device__ __forceinline__ void each(F f) const {
-    if constexpr (kKept) {
-#pragma unroll
-      for (int i = 0; i < kVectors; ++i)
-        if (column(i) < COLUMNS) f(column(i), kept[i]);
-    } else {
-      for (int i = 0; i < kVectors; ++i)
-        if (column(i) < COLUMNS) f(column(i), load<kWidth>(row + column(i)));
-    }
-  }
+struct Smallest {
+  __device__ __forceinline__ float operator()(float a, float b) const { return smaller(a, b); }
+};
+struct Product {
+  __device__ __forceinline__ float operator()(float a, float b) const { return a * b; }
 };
 
 }  // namespace op

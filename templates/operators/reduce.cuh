@@ -1,4 +1,5 @@
-// Reductions of the middle of (outer, axis, inner), and the position of the largest or least element.
+// Reductions of the middle of (outer, axis, inner), inner > 1, and the position of the largest or least element. Along
+// rows (inner = 1) the exporter generates its kernels (core.export.rows_cuda).
 #pragma once
 #include "common.cuh"
 
@@ -27,27 +28,7 @@ struct Reducer {
   }
 };
 
-// C: kind, outer, axis, inner with inner = 1: a warp or a block for each row.
-template <class C, class T, class U>
-__global__ void __launch_bounds__(row_threads(C::axis) < 256 ? 256 : row_threads(C::axis))
-    reduce_rows_kernel(T const* x, U* y) {
-  constexpr int kThreads = row_threads(C::axis);
-  constexpr int kRows = kThreads < 256 ? 256 / kThreads : 1;
-  unsigned const row = blockIdx.x * kRows + threadIdx.x / kThreads;
-  wait_for_producers();
-  if (row >= unsigned(C::outer)) return;  // whole warps, or (kRows = 1) nobody
-  using R = Reducer<C::kind>;
-  Row<T, C::axis, kThreads> const in(x + size_t(row) * C::axis, int(threadIdx.x) % kThreads);
-  float total = R::start();
-  in.each([&](int, auto const& v) {
-#pragma unroll
-    for (auto const& e : v.v) total = R()(total, R::take(to_float(e)));
-  });
-  total = reduce_threads<kThreads>(total, R());
-  if (threadIdx.x % kThreads == 0) y[row] = To<U>::from(R::finish(total, C::axis));
-}
-
-// inner > 1: threads along x take a vector of inner elements each, threads along y share the axis. Few along x, 128
+// C: kind, outer, axis, inner. Threads along x take a vector of inner elements each, threads along y share the axis. Few along x, 128
 // bytes, so that one image with 1000 channels still gives every SM something.
 template <class C, class T>
 __host__ __device__ constexpr int column_threads() {
@@ -93,15 +74,9 @@ __global__ void __launch_bounds__(256) reduce_columns_kernel(T const* x, U* y) {
 
 template <class C, class T, class U>
 int reduce(T const* x, U* y, cudaStream_t stream, bool pdl) {
-  if constexpr (C::inner == 1) {
-    constexpr int kThreads = row_threads(C::axis);
-    constexpr int kRows = kThreads < 256 ? 256 / kThreads : 1;
-    return launch(reduce_rows_kernel<C, T, U>, ceil_div(C::outer, kRows), kThreads * kRows, stream, pdl, x, y);
-  } else {
-    constexpr int kVectors = C::inner / width<T>(C::inner);
-    constexpr int kX = column_threads<C, T>();
-    return launch(reduce_columns_kernel<C, T, U>, C::outer * ceil_div(kVectors, kX), 256, stream, pdl, x, y);
-  }
+  constexpr int kVectors = C::inner / width<T>(C::inner);
+  constexpr int kX = column_threads<C, T>();
+  return launch(reduce_columns_kernel<C, T, U>, C::outer * ceil_div(kVectors, kX), 256, stream, pdl, x, y);
 }
 
 // C: largest, last, outer, axis, inner. One thread walks one column.

@@ -7,6 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from core.export.lower import lower
 from core.export.program import Program
 from core.fusion.planner import plan
+from core.graph.proto import type_proto
 from core.importer.load import load_graph
 from core.tuner.choice import Choice, Origin
 from templates.family import Candidate, Kernel
@@ -54,6 +55,10 @@ class Model:
         )  # fmt: skip
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
         model = onnx.shape_inference.infer_shapes(model)
+        if not all(o.type.HasField("tensor_type") for o in model.graph.output):  # behind an operator without a rule
+            types = load_graph(model.SerializeToString()).types
+            for port in model.graph.output:
+                port.type.CopyFrom(type_proto(types[port.name]))
         onnx.checker.check_model(model)
         return model
 

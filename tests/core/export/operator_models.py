@@ -81,6 +81,59 @@ def rows() -> ModelProto:
     return m.build(*outputs)
 
 
+def fused_rows() -> ModelProto:
+    """Reductions with their pointwise neighbours: rows of every length and layout, several results of one pass."""
+    m = Model()
+    x, r, long = m.input(5, 7, 48), m.input(5, 7, 48), m.input(2, 9000)
+    half, eps, two = m.const(np.float32(0.5)), m.const(np.float32(1e-5)), m.const(np.float32(2))
+
+    def spelled_rms(t: str, axis: int, *weight: int) -> str:
+        mean = m.op("ReduceMean", m.op("Pow", t, two), m.const(np.array([axis])))
+        return m.op("Mul", m.op("Div", t, m.op("Sqrt", m.op("Add", mean, eps))), m.weight(*weight))
+
+    def spelled_norm(t: str, axis: int, *weight: int) -> str:
+        centred = m.op("Sub", t, m.op("ReduceMean", t, m.const(np.array([axis]))))
+        variance = m.op("ReduceMean", m.op("Mul", centred, centred), m.const(np.array([axis])))
+        return m.op("Add", m.op("Div", centred, m.op("Sqrt", m.op("Add", variance, eps))), m.weight(*weight))
+
+    total = m.op("Add", x, r)  # read by others too: a second result
+    outputs = [
+        m.op("LayerNormalization", total, m.weight(48), m.weight(48)),
+        m.op("Exp", m.op("Reshape", total, m.const(np.array([35, 48])))),
+    ]
+    outputs += m.op("LayerNormalization", m.op("Tanh", x), m.weight(48), m.weight(48), outputs=3)
+    outputs += [
+        spelled_rms(m.op("Mul", x, half), -1, 48),
+        spelled_norm(long, -1, 9000),
+        spelled_rms(m.op("Sub", m.input(70, 4), half), -1, 4),
+    ]
+    endless = m.input(1, 33000)  # more than the registers of a block
+    outputs.append(m.op("LayerNormalization", endless, m.weight(33000), m.weight(33000)))
+    mask = m.input(5, 1, 48)
+    outputs += [
+        m.op("Softmax", m.op("Add", m.op("Mul", x, half), mask)),
+        m.op("Tanh", m.op("LogSoftmax", m.op("Add", x, mask))),
+    ]
+    outputs += [
+        m.op("ReduceLogSumExp", m.op("Add", x, r), m.const(np.array([2])), keepdims=0),
+        m.op("ReduceMax", m.op("Abs", r), m.const(np.array([1, 2]))),
+    ]
+    outputs += [m.op("Exp", m.op("LpNormalization", m.op("Add", x, half), axis=-1, p=p)) for p in (1, 2)]
+    image = m.input(2, 3, 6, 6)
+    y = m.op("Sigmoid", m.conv(image, 3, 32))  # channels last
+    g = m.op("GroupNormalization", y, m.weight(32), m.weight(32), num_groups=2)
+    outputs += [
+        m.op("Mul", g, m.op("Sigmoid", g)),
+        m.op("Relu", m.op("InstanceNormalization", y, m.weight(32), m.weight(32))),
+    ]
+    outputs += [
+        m.op("Relu", m.op("GroupNormalization", image, m.weight(3), m.weight(3), num_groups=3)),
+        spelled_norm(y, 1, 32, 1, 1),
+    ]
+    outputs += [m.op("Neg", m.op("Softmax", y, axis=1))]
+    return m.build(*outputs)
+
+
 def pointwise() -> ModelProto:
     """Every pointwise operator, broadcasting every way, on floats, integers and booleans."""
     m = Model()
@@ -110,4 +163,4 @@ def exact_inputs(ports: Sequence[tuple[tuple[int, ...], DType]], seed: int = 0) 
     ]
 
 
-MODELS = {"windows": windows, "rows": rows, "pointwise": pointwise}
+MODELS = {"windows": windows, "rows": rows, "fused_rows": fused_rows, "pointwise": pointwise}

@@ -172,9 +172,11 @@ def _epilogue(epilogue, x, bias, source):
 _INSTRUCTIONS = {
     **ACTIVATIONS, "abs": np.abs, "acos": np.arccos, "acosh": np.arccosh, "add": np.add, "asin": np.arcsin,
     "asinh": np.arcsinh, "atan": np.arctan, "atanh": np.arctanh, "ceil": np.ceil, "cos": np.cos, "cosh": np.cosh,
-    "erf": _erf, "exp": np.exp, "floor": np.floor, "fmod": np.fmod, "log": np.log, "max": np.maximum,
+    "erf": _erf, "exp": np.exp, "fast_exp": np.exp,
+    "floor": np.floor, "fmod": np.fmod, "log": np.log, "max": np.maximum,
     "min": np.minimum, "mod": np.mod, "mul": np.multiply, "neg": np.negative, "pow": np.power,
-    "prelu": lambda x, a: np.where(x < 0, a * x, x), "round": np.rint, "sign": np.sign, "sin": np.sin,
+    "prelu": lambda x, a: np.where(x < 0, a * x, x), "round": np.rint,
+    "rsqrt": lambda x: 1 / np.sqrt(x), "sign": np.sign, "sin": np.sin,
     "sinh": np.sinh, "sqrt": np.sqrt, "sub": np.subtract, "tan": np.tan, "where": np.where,
     "and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor, "not": np.logical_not, "eq": np.equal,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "is_nan": np.isnan,
@@ -183,7 +185,8 @@ _INSTRUCTIONS = {
 _TYPES = {ops.Scalar.FLOAT: np.float32, ops.Scalar.INT: np.int64, ops.Scalar.BOOL: np.bool_}
 
 
-def _pointwise(op: ops.Pointwise, reads):
+def _operands(op: ops.Pointwise | ops.Rows, reads) -> list[np.ndarray]:
+    """The operands over the operation's extents, in the type they are computed in."""
     grid = np.indices(op.extents)
     values, waiting = [], list(reads)
     for operand in op.operands:
@@ -203,18 +206,50 @@ def _pointwise(op: ops.Pointwise, reads):
             if value.dtype.kind == "b"
             else value.astype(np.int64)
         )
+    return values
+
+
+def _instruction(step: ops.Instruction, args: list[np.ndarray], extents) -> np.ndarray:
+    if step.op == "literal":
+        result = np.full(extents, step.params[0])
+    elif step.op == "cast":
+        result = args[0] != 0 if step.type is ops.Scalar.BOOL else args[0].astype(_TYPES[step.type])
+    elif step.op == "div":
+        result = args[0] / args[1] if step.type is ops.Scalar.FLOAT else np.trunc(args[0] / args[1])
+    else:
+        result = _INSTRUCTIONS[step.op](*args, *step.params)
+    return np.asarray(result).astype(_TYPES[step.type])
+
+
+def _pointwise(op: ops.Pointwise, reads):
+    values = _operands(op, reads)
+    for step in op.body:
+        values.append(_instruction(step, [values[i] for i in step.args], op.extents))
+    return [values[i] for i in op.results]
+
+
+_ROW = {"row_sum": np.sum, "row_max": np.max, "row_min": np.min, "row_prod": np.prod}
+
+
+def _rows(op: ops.Rows, reads):
+    values = _operands(op, reads)
+    inside = tuple(range(len(op.extents) - op.row, len(op.extents)))
     for step in op.body:
         args = [values[i] for i in step.args]
-        if step.op == "literal":
-            result = np.full(op.extents, step.params[0])
-        elif step.op == "cast":
-            result = args[0] != 0 if step.type is ops.Scalar.BOOL else args[0].astype(_TYPES[step.type])
-        elif step.op == "div":
-            result = args[0] / args[1] if step.type is ops.Scalar.FLOAT else np.trunc(args[0] / args[1])
+        if step.op in _ROW:
+            total = _ROW[step.op](args[0].astype(np.float64), axis=inside, keepdims=True)
+            values.append(np.broadcast_to(total, op.extents).astype(np.float32))
         else:
-            result = _INSTRUCTIONS[step.op](*args, *step.params)
-        values.append(np.asarray(result).astype(_TYPES[step.type]))
-    return [values[i] for i in op.results]
+            values.append(_instruction(step, args, op.extents))
+    found = []
+    for number, (result, write) in enumerate(zip(op.results, op.writes, strict=True)):
+        grid = np.indices(op.extents)
+        place = write.offset + sum(i * s for i, s in zip(grid, write.strides, strict=True))
+        out = np.empty(ops.result_elements(op, number), values[result].dtype)
+        assert set(place.reshape(-1)) == set(range(out.size))
+        out[place] = values[result]
+        found.append(out)
+    return found
 
 
 def _tiled(op: ops.TiledTranspose, reads):
@@ -287,12 +322,6 @@ def _softmax(op: ops.Softmax, reads):
     return [x - np.log(total) if op.log else np.exp(x) / total]
 
 
-def _layer_norm(op: ops.LayerNorm, reads):
-    x = reads[0].astype(np.float32).reshape(op.rows, op.columns)
-    x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + op.epsilon) * reads[1]
-    return [x + reads[2] if op.has_bias else x]
-
-
 def _concat(op: ops.Concat, reads):
     return [np.concatenate([r.reshape(op.outer, w) for r, w in zip(reads, op.widths, strict=True)], 1)]
 
@@ -329,6 +358,6 @@ def _direct(op: ops.DirectConv, reads):
 _OPERATIONS = {
     ops.Pointwise: _pointwise, ops.TiledTranspose: _tiled, ops.PackChannels: _pack, ops.Pool: _pool, ops.Lrn: _lrn,
     ops.Reduce: lambda op, reads: [_REDUCTIONS[op.kind](_cube(op, reads[0]))], ops.ArgReduce: _arg,
-    ops.Softmax: _softmax, ops.LayerNorm: _layer_norm, ops.Concat: _concat, ops.Gather: _gather, ops.Pad: _pad,
+    ops.Softmax: _softmax, ops.Rows: _rows, ops.Concat: _concat, ops.Gather: _gather, ops.Pad: _pad,
     ops.DirectConv: _direct,
 }  # fmt: skip

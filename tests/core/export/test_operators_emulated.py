@@ -6,15 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.export import operations as ops
 from core.export.emit import operators_unit
 from core.export.kernels import operator_kernels
+from core.export.lower import lower
 from core.export.memory import lifetimes, plan_memory
 from core.export.program import OperatorStep
+from core.fusion.planner import plan
+from core.graph.proto import INPUT_SCALE
+from core.importer.load import load_graph
 from templates.types import DType
 from tests.core.export import reference
 from tests.core.export.emulated import compile_for_cpu, operator_exports
-from tests.core.export.models import Model, lowered
+from tests.core.export.models import Model, fake_choices, lowered
 from tests.core.export.operator_models import MODELS, exact_inputs
 
 
@@ -49,11 +52,12 @@ def test_softmax_of_scaled_logits(tmp_path, scale):
     m = Model()
     x, long = m.op("Mul", m.input(3, 40, 33), m.const(np.float32(9))), m.op("Abs", m.input(3, 3000))
     outputs = [m.op("Softmax", x, axis=axis) for axis in (1, 2)] + [m.op("LogSoftmax", x), m.op("Softmax", long)]
-    program = lowered(m.build(*outputs))
-    softmaxes = [s for s in program.steps if isinstance(s.operation, ops.Softmax)]
-    assert len(softmaxes) == 4
-    scaled = {id(s): replace(s, operation=replace(s.operation, scale=scale)) for s in softmaxes}
-    check(replace(program, steps=tuple(scaled.get(id(s), s) for s in program.steps)), DType.TF32, tmp_path)
+    graph = load_graph(m.build(*outputs).SerializeToString())
+    nodes = [replace(n, attrs={**n.attrs, INPUT_SCALE: scale}) if "Softmax" in n.op else n for n in graph]
+    graph = graph.replaced(nodes)
+    found = plan(graph, DType.TF32)
+    program = lower(graph, found, fake_choices(found))
+    check(program, DType.TF32, tmp_path)
 
 
 def check(program, dtype, tmp_path):
