@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from core.bench.suites import odd
 from core.bench.table import Form, Row, result
 from core.tuner.events import Listener, WorkloadFinished
 from core.tuner.job import Options
@@ -23,11 +24,17 @@ def measure(
     with local_job(list(workloads.values()), options, gpu, cache=cache) as job:
         finished = job.run(listener)
         device = job.identity.gpu.name
-    return result(name, device, [row(label, finished.get(w.key)) for label, w in workloads.items()])
+    mixed = len({odd(w) for w in workloads.values()}) > 1
+    rows = [row(n, finished.get(w.key), group=_group(w) if mixed else "") for n, w in workloads.items()]
+    return result(name, device, rows)
 
 
-def row(label: str, finished: WorkloadFinished | None, forms: Mapping[str, Form] | None = None) -> Row:
-    """What became of a workload. `forms`: see core.bench.pairs."""
+def _group(workload: Workload) -> str:
+    return "odd" if odd(workload) else "aligned"
+
+
+def row(label: str, finished: WorkloadFinished | None, forms: Mapping[str, Form] | None = None, group: str = "") -> Row:
+    """What became of a workload. `forms` and `group`: see core.bench.table.Row."""
     best = finished.best if finished else None
     vendor = finished.vendor if finished else None
     return Row(
@@ -38,4 +45,5 @@ def row(label: str, finished: WorkloadFinished | None, forms: Mapping[str, Form]
         relative_l2=best.relative_l2 if best else None,
         detail=best.candidate if best else "no candidate passed",
         forms=dict(forms or {}),
+        group=group,
     )

@@ -29,6 +29,7 @@ class Row:
     """Times in microseconds; `peer_us` is None where the peer is absent. `ratio` = peer / ours, above 1 is faster.
 
     `forms`: other ways to compute the same, by name, that the suite sets beside the best one (core.bench.pairs).
+    `group`: rows of one group have a mean of their own ("aligned", "odd").
     """
 
     name: str
@@ -38,6 +39,7 @@ class Row:
     relative_l2: float | None
     detail: str = ""
     forms: dict[str, Form] = field(default_factory=dict)
+    group: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -46,16 +48,25 @@ class Row:
 
 def result(suite: str, gpu: str, rows: Sequence[Row]) -> dict[str, Any]:
     """The JSON object of one measured run."""
-    ratios = [r.ratio for r in rows if r.ratio is not None]
+    groups = dict.fromkeys(r.group for r in rows if r.group)
     return {
         "suite": suite,
         "gpu": gpu,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "measured": True,
         "rows": [{**asdict(r), "ratio": r.ratio} for r in rows],
-        "geomean": math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None,
-        "minimum": min(ratios) if ratios else None,
+        **_summary(rows),
+        "groups": {group: _summary([r for r in rows if r.group == group]) for group in groups},
     }
+
+
+def _summary(rows: Sequence[Row]) -> dict[str, float | None]:
+    ratios = [r.ratio for r in rows if r.ratio is not None]
+    return {"geomean": _mean(ratios) if ratios else None, "minimum": min(ratios) if ratios else None}
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def store(data: dict[str, Any], folder: Path | None = None) -> Path:
@@ -94,7 +105,12 @@ def text(data: dict[str, Any]) -> str:
             f"{figure(row['ratio']):>6} {figure(row['relative_l2'], '.1e'):>8}  {row['peer']}; {row['detail']}"
         )
     lines += _forms(data["rows"], width)
-    lines.append(f"geometric mean {figure(data['geomean'])}, minimum {figure(data['minimum'])}")
+    for group, of in {**data.get("groups", {}), "": data}.items():
+        name = f"{group}: " if group else ""
+        lines.append(f"{name}geometric mean {figure(of['geomean'])}, minimum {figure(of['minimum'])}")
+    if data.get("regret"):
+        regret = data["regret"]
+        lines.append(f"regret of the ranked search: median {regret['median']:.1%}, worst {regret['worst']:.1%}")
     return "\n".join(lines)
 
 
@@ -114,6 +130,5 @@ def _forms(rows: Sequence[dict[str, Any]], width: int) -> list[str]:
         cells = [vendor, *cells, "-" if gain is None else f"{gain:.2f}"]
         lines.append(f"{row['name']:{width}} " + " ".join(f"{cell:>18}" for cell in cells))
     if gains:
-        mean = math.exp(sum(map(math.log, gains)) / len(gains))
-        lines.append(f"gain over {names[0]}: geometric mean {mean:.2f}, minimum {min(gains):.2f}")
+        lines.append(f"gain over {names[0]}: geometric mean {_mean(gains):.2f}, minimum {min(gains):.2f}")
     return lines

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from core.bench.torch_ops import OPS, prepared
 from core.errors import BoltError
-from core.graph.ir import Graph, Node
+from core.graph.ir import Graph
 
 
 def unsupported(graph: Graph) -> list[str]:
     """Operators of the graph that have no PyTorch form here; empty when the peer can run it."""
-    return sorted({n.op for n in graph} - set(_OPS))
+    return sorted({n.op for n in graph} - set(OPS))
 
 
 class TorchPeer:
@@ -104,159 +105,32 @@ def _to_gpu(torch: Any, array: np.ndarray) -> Any:
 
 def _module(torch: Any, graph: Graph) -> Any:
     class GraphModule(torch.nn.Module):
+        """Every value of the graph is a slot of a list. What runs is lists and functions: torch.compile traces them."""
+
         def __init__(self) -> None:
             super().__init__()
-            used = dict.fromkeys(t for n in graph for t in n.inputs if t in graph.constants)
-            self.slots = {}
-            for index, name in enumerate(used):
-                array = graph.constants[name]
-                if array.dtype.kind == "f":  # integers stay Python values: axes, shapes
-                    self.register_buffer(f"c{index}", _to_gpu(torch, array), persistent=False)
-                    self.slots[name] = f"c{index}"
+            slots = {name: i for i, name in enumerate(graph.inputs)}
+            self.buffers_at: list[tuple[int, str]] = []
+            for name in dict.fromkeys(t for n in graph for t in n.inputs if t in graph.constants):
+                if graph.constants[name].dtype.kind == "f":  # integers are read when a node is prepared
+                    slots[name] = len(slots)
+                    self.buffers_at.append((slots[name], f"c{slots[name]}"))
+                    self.register_buffer(f"c{slots[name]}", _to_gpu(torch, graph.constants[name]), persistent=False)
+            self.steps = []
+            for node in graph:
+                reads = [slots.get(t) if t else None for t in node.inputs]
+                writes = [slots.setdefault(t, len(slots)) for t in node.outputs if t]
+                self.steps.append((prepared(torch, node, graph), reads, writes))
+            self.slot_count, self.results = len(slots), [slots[t] for t in graph.outputs]
 
         def forward(self, *inputs: Any) -> tuple[Any, ...]:
-            values: dict[str, Any] = dict(zip(graph.inputs, inputs, strict=True))
-            for name, slot in self.slots.items():
-                values[name] = getattr(self, slot)
-            for node in graph:
-                read = [values.get(t, graph.constants.get(t)) if t else None for t in node.inputs]
-                result = _OPS[node.op](torch, node, read, graph)
-                made = result if isinstance(result, tuple) else (result,)
-                values.update(zip(node.outputs, made, strict=False))
-            return tuple(values[t] for t in graph.outputs)
+            values: list[Any] = [*inputs, *[None] * (self.slot_count - len(inputs))]
+            for slot, name in self.buffers_at:
+                values[slot] = getattr(self, name)
+            for call, reads, writes in self.steps:
+                made = call([None if r is None else values[r] for r in reads])
+                for slot, value in zip(writes, made if isinstance(made, tuple) else (made,), strict=False):
+                    values[slot] = value
+            return tuple(values[r] for r in self.results)
 
     return GraphModule().eval()
-
-
-def _padded(torch: Any, x: Any, node: Node, value: float) -> tuple[Any, list[int]]:
-    """Split ONNX pads (begin..., end...) into what the operator takes (symmetric) and an explicit pad of the rest."""
-    spatial = x.dim() - 2
-    pads = list(node.attrs.get("pads", [0] * 2 * spatial))
-    begin, end = pads[:spatial], pads[spatial:]
-    if begin == end:
-        return x, begin
-    flat = [p for pair in reversed(list(zip(begin, end, strict=True))) for p in pair]
-    return torch.nn.functional.pad(x, flat, value=value), [0] * spatial
-
-
-def _conv(torch: Any, node: Node, read: list[Any], graph: Graph) -> Any:
-    x, pad = _padded(torch, read[0], node, 0.0)
-    attrs, spatial = node.attrs, read[0].dim() - 2
-    call = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)[spatial - 1]
-    ones = [1] * spatial
-    bias = read[2] if len(read) > 2 else None
-    stride, dilation = list(attrs.get("strides", ones)), list(attrs.get("dilations", ones))
-    return call(x, read[1], bias, stride, pad, dilation, attrs.get("group", 1))
-
-
-def _gemm(torch: Any, node: Node, read: list[Any], graph: Graph) -> Any:
-    a = read[0].t() if node.attrs.get("transA", 0) else read[0]
-    b = read[1].t() if node.attrs.get("transB", 0) else read[1]
-    alpha, beta = node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)
-    if len(read) < 3 or read[2] is None:
-        return alpha * (a @ b) if alpha != 1.0 else a @ b
-    return torch.addmm(read[2], a, b, beta=beta, alpha=alpha)
-
-
-def _max_pool(torch: Any, node: Node, read: list[Any], graph: Graph) -> Any:
-    x, pad = _padded(torch, read[0], node, float("-inf"))
-    attrs, ones = node.attrs, [1] * (x.dim() - 2)
-    return torch.nn.functional.max_pool2d(
-        x, list(attrs["kernel_shape"]), list(attrs.get("strides", ones)), pad, list(attrs.get("dilations", ones)),
-        bool(attrs.get("ceil_mode", 0)),
-    )  # fmt: skip
-
-
-def _average_pool(torch: Any, node: Node, read: list[Any], graph: Graph) -> Any:
-    attrs, x = node.attrs, read[0]
-    ones = [1] * (x.dim() - 2)
-    pads = list(attrs.get("pads", [0, 0, 0, 0]))
-    kernel, stride = list(attrs["kernel_shape"]), list(attrs.get("strides", ones))
-    ceil, include = bool(attrs.get("ceil_mode", 0)), bool(attrs.get("count_include_pad", 0))
-    if pads[:2] == pads[2:]:
-        return torch.nn.functional.avg_pool2d(x, kernel, stride, pads[:2], ceil, include)
-    flat = [pads[1], pads[3], pads[0], pads[2]]
-    total = torch.nn.functional.avg_pool2d(torch.nn.functional.pad(x, flat), kernel, stride, 0, ceil)
-    if include:
-        return total
-    inside = torch.nn.functional.pad(torch.ones_like(x[:1, :1]), flat)
-    return total / torch.nn.functional.avg_pool2d(inside, kernel, stride, 0, ceil)
-
-
-def _axes(node: Node, read: list[Any], position: int = 1) -> list[int] | None:
-    if len(read) > position and read[position] is not None:
-        return [int(v) for v in np.asarray(read[position]).reshape(-1)]
-    return [int(v) for v in node.attrs["axes"]] if "axes" in node.attrs else None
-
-
-def _reduce(name: str) -> Callable[..., Any]:
-    def call(torch: Any, node: Node, read: list[Any], graph: Graph) -> Any:
-        axes = _axes(node, read) or list(range(read[0].dim()))
-        return getattr(torch, name)(read[0], axes, keepdim=bool(node.attrs.get("keepdims", 1)))
-
-    return call
-
-
-def _clip(torch: Any, node: Node, read: list[Any], graph: Graph) -> Any:
-    bounds = [None if v is None else float(graph.constants[t]) for v, t in zip(read[1:], node.inputs[1:], strict=True)]
-    low, high = [*bounds, None, None][:2]
-    return torch.clamp(read[0], low, high)
-
-
-def _unary(call: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    return lambda torch, node, read, graph: call(torch, read[0])
-
-
-def _layer_norm(torch: Any, node: Node, read: list[Any], graph: Graph) -> Any:
-    axis = node.attrs.get("axis", -1) % read[0].dim()
-    shape = list(graph.shape(node.inputs[0])[axis:])
-    bias = read[2].reshape(shape) if len(read) > 2 and read[2] is not None else None
-    return torch.nn.functional.layer_norm(read[0], shape, read[1].reshape(shape), bias, node.attrs.get("epsilon", 1e-5))
-
-
-def _reshape(torch: Any, node: Node, read: list[Any], graph: Graph) -> Any:
-    return read[0].reshape(list(graph.shape(node.output)))
-
-
-def _lrn(torch: Any, node: Node, read: list[Any], graph: Graph) -> Any:
-    attrs = node.attrs
-    return torch.nn.functional.local_response_norm(
-        read[0], attrs["size"], attrs.get("alpha", 1e-4), attrs.get("beta", 0.75), attrs.get("bias", 1.0)
-    )
-
-
-_OPS: dict[str, Callable[..., Any]] = {
-    "Conv": _conv,
-    "Gemm": _gemm,
-    "MatMul": lambda torch, node, read, graph: read[0] @ read[1],
-    "MaxPool": _max_pool,
-    "AveragePool": _average_pool,
-    "GlobalAveragePool": lambda torch, node, read, graph: read[0].mean((2, 3), keepdim=True),
-    "Relu": _unary(lambda torch, x: torch.relu(x)),
-    "Sigmoid": _unary(lambda torch, x: torch.sigmoid(x)),
-    "Tanh": _unary(lambda torch, x: torch.tanh(x)),
-    "Erf": _unary(lambda torch, x: torch.erf(x)),
-    "Softplus": _unary(lambda torch, x: torch.nn.functional.softplus(x)),
-    "HardSwish": _unary(lambda torch, x: torch.nn.functional.hardswish(x)),
-    "Sqrt": _unary(lambda torch, x: torch.sqrt(x)),
-    "Clip": _clip,
-    "Gelu": lambda torch, node, read, graph: torch.nn.functional.gelu(
-        read[0], approximate=node.attrs.get("approximate", "none")
-    ),
-    "Add": lambda torch, node, read, graph: read[0] + read[1],
-    "Sub": lambda torch, node, read, graph: read[0] - read[1],
-    "Mul": lambda torch, node, read, graph: read[0] * read[1],
-    "Div": lambda torch, node, read, graph: read[0] / read[1],
-    "Sum": lambda torch, node, read, graph: sum(read[1:], read[0]),
-    "Concat": lambda torch, node, read, graph: torch.cat(read, node.attrs["axis"]),
-    "Reshape": _reshape,
-    "Flatten": _reshape,
-    "Squeeze": _reshape,
-    "Unsqueeze": _reshape,
-    "Transpose": lambda torch, node, read, graph: read[0].permute(list(node.attrs["perm"])),
-    "Softmax": lambda torch, node, read, graph: torch.softmax(read[0], node.attrs.get("axis", -1)),
-    "LayerNormalization": _layer_norm,
-    "ReduceMean": _reduce("mean"),
-    "ReduceSum": _reduce("sum"),
-    "LRN": _lrn,
-}
