@@ -57,6 +57,7 @@ class Document(QObject):
         self.run = Run()
         self.estimates: dict[str, Estimate] = {}  # by workload key
         self.baseline: Run | None = None  # the run that this one is compared with
+        self._replaced: tuple[Run, Run | None] | None = None  # run and baseline from before the last start
         self.selection: tuple[int, ...] = ()
         self._region: Region | None = None  # chosen as a whole; its nodes may be folded away
         self._past: list[tuple[str, ...]] = []
@@ -219,12 +220,20 @@ class Document(QObject):
         A run that begins `only` some workloads from nothing keeps the figures of the others.
         """
         before = self.run
+        self._replaced = (before, self.baseline) if before.workloads else None
         if any(w.best for w in before.workloads.values()):
             self.baseline = before
         self.run = Run(replayed)
         if only is not None and before.replayed == replayed:
             self.run.carry(before, only)
         self.run_changed.emit(Changes(started=True, progress=True, log=True))
+
+    def take_back_run(self) -> None:
+        """The run that was started told nothing: the one before is shown again."""
+        if self._replaced is not None and not self.run.told:
+            self.run, self.baseline = self._replaced
+            self.run_changed.emit(Changes(started=True, finished=True, progress=True, log=True))
+        self._replaced = None
 
     def apply(self, events: "list[Event]") -> None:
         self.run_changed.emit(self.run.apply(events))

@@ -19,6 +19,7 @@ from app.panels.charts import CHARTS
 from app.panels.region_html import reproduce
 from app.theme import theme
 from core.errors import BoltError
+from core.files import write_atomically
 
 if TYPE_CHECKING:
     from app.window import MainWindow
@@ -44,10 +45,11 @@ class ReportControl(QObject):
             return
         path = Path(chosen if chosen.endswith(".html") else f"{chosen}.html")
         try:
-            path.write_text(report_html(document, self.window.tuning.gpu), encoding="utf-8")
+            write_atomically(path, report_html(document, self.window.tuning.gpu))
         except OSError as error:
             remedy = "choose another folder, or make room on the disk"
-            self.window.messages.show_error(BoltError(f"can't write the report to {path}: {error.strerror}", remedy))
+            what = f"can't write the report to {path}: {error.strerror or error}"
+            self.window.messages.show_error(BoltError(what, remedy))
             return
         self.window.messages.show_text("done", f"The report is in {path}.")
 

@@ -100,6 +100,7 @@ class Run:
         self.replayed = replayed
         self.model = self.gpu = ""
         self.measured_here = not replayed
+        self.told = False  # whether its job has begun to tell
         self.rows: list[Row] = []
         self.workloads: dict[str, WorkloadRun] = {}
         self.region_workload: dict[str, str] = {}
@@ -184,7 +185,7 @@ class Run:
                 changes.finished = changes.progress = changes.log = True
 
     def _job_started(self, event: JobStarted) -> None:
-        self.model, self.gpu = event.model, event.gpu
+        self.told, self.model, self.gpu = True, event.model, event.gpu
         self.measured_here = event.measured and not self.replayed
         self.region_workload = dict(event.regions)
         for key in event.workloads:
@@ -196,6 +197,9 @@ class Run:
         for run in self.workloads.values():
             if run.state is State.RUNNING:
                 run.state = State.QUEUED
+        for row in self.rows:
+            if row.state is State.BUILDING:
+                row.state = State.QUEUED
         if event.error:
             self.log.append(("error", event.error))
         else:

@@ -261,13 +261,15 @@ class TuneControl(QObject):
 
     def _ended(self) -> None:
         document, self.tuned = self.tuned, None
+        result = document.run.result if document is not None else None
         if document is not None:
             self._tell_result(document)
+            document.take_back_run()
             QApplication.alert(self.window)
         self.window.records.outdate()
         self._count()
         self.window.job_ended()
-        if document is not None and document.run.result is not None and not document.run.result.error:
+        if result is not None and not result.error:
             self._start_next()
 
     def _tell_result(self, document: Document) -> None:

@@ -1,5 +1,6 @@
 """Draws one Picture with pyqtgraph (imported on first use), tells the values under the pointer, and exports."""
 
+from collections.abc import Callable
 from html import escape
 from math import ceil, floor, log10
 from pathlib import Path
@@ -12,6 +13,7 @@ from PySide6.QtWidgets import QToolTip, QVBoxLayout, QWidget
 from app.charts.picture import Bars, Dots, Line, Mark, Picture
 from app.theme import Theme, base_font
 from core.errors import BoltError
+from core.files import write_atomically
 
 LABEL = 30  # pixels that a name under the axis takes
 NEAR = 24  # pixels from which a dot is meant
@@ -257,19 +259,23 @@ class ChartView(QWidget):
         painter.end()
         return bytes(data.data())
 
+    def png(self) -> bytes:
+        data = QByteArray()
+        buffer = QBuffer(data)
+        buffer.open(QIODevice.OpenModeFlag.WriteOnly)
+        self.plot.grab().toImage().save(buffer, "PNG")
+        return bytes(data.data())
+
     def save(self, path: Path) -> None:
         """PNG, SVG or CSV by the name's end. Raises BoltError."""
-        kind = path.suffix.lower()
+        writers: dict[str, Callable[[], str | bytes]] = {
+            ".svg": self.svg, ".png": self.png, ".csv": self.picture.csv,
+        }  # fmt: skip
+        made = writers.get(path.suffix.lower())
+        if made is None:
+            raise BoltError(f"{path.name} is no PNG, SVG or CSV file", "end its name with .png, .svg or .csv")
         try:
-            if kind == ".svg":
-                path.write_bytes(self.svg())
-            elif kind == ".csv":
-                path.write_text(self.picture.csv(), encoding="utf-8")
-            elif kind == ".png":
-                if not self.plot.grab().save(str(path)):
-                    raise BoltError(f"can't write the chart to {path}", "choose another folder, or make room")
-            else:
-                raise BoltError(f"{path.name} is no PNG, SVG or CSV file", "end its name with .png, .svg or .csv")
+            write_atomically(path, made())
         except OSError as error:
             remedy = "choose another folder, or make room on the disk"
             raise BoltError(f"can't write the chart to {path}: {error.strerror or error}", remedy) from error

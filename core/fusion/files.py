@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import PlanError
+from core.files import write_atomically
 from core.fusion.plan import FusionPlan, Kind, Region
 from core.fusion.planner import plan as make_plan
 from core.fusion.replan import Mark, with_marks
@@ -36,9 +37,10 @@ def save_plan(plan: FusionPlan, path: Path | str) -> None:
     lines = ",\n".join(f"  {json.dumps(group, ensure_ascii=False)}" for group in head.pop("groups"))
     text = f'{json.dumps(head, ensure_ascii=False)[:-1]}, "groups": [\n{lines}\n]}}\n'
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        write_atomically(Path(path), text)
     except OSError as error:
-        raise PlanError(f"can't write the plan to {path}: {error.strerror}") from error
+        remedy = "choose another folder, or make room on the disk"
+        raise PlanError(f"can't write the plan to {path}: {error.strerror or error}", remedy) from error
 
 
 def plan_data(plan: FusionPlan) -> dict[str, Any]:
