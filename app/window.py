@@ -20,6 +20,7 @@ from app.follow import Follower
 from app.graph.canvas import Canvas
 from app.messages import MessageBar
 from app.netron_control import NetronControl
+from app.panels.advice import AdvicePanel
 from app.panels.candidates import CandidatesPanel
 from app.panels.charts import ChartsPanel
 from app.panels.details import DetailsPanel
@@ -61,8 +62,7 @@ class MainWindow(QMainWindow):
     def __init__(self, chosen: Theme, exporter: Exporter | None = None) -> None:
         super().__init__()
         self.theme = chosen
-        self.settings = Settings()
-        self.background = Background(self)
+        self.settings, self.background = Settings(), Background(self)
         self._leaving = False
         self._links = Follower()
         self.setWindowTitle("Bolt Workbench")
@@ -117,12 +117,12 @@ class MainWindow(QMainWindow):
         self.regions, self.nodes, self.details = RegionsPanel(t), NodesPanel(t), DetailsPanel(t, self.explaining)
         self.candidates, self.charts = CandidatesPanel(t, self.explaining), ChartsPanel(t, self.background)
         self.log, self.queue = LogPanel(t), Queue(self)
-        self.records = RecordsPanel(t, self.background)
-        self.source = SourcePanel(t, self.explaining)
+        self.records, self.source = RecordsPanel(t, self.background), SourcePanel(t, self.explaining)
         left = (("Regions", self.regions), ("Nodes", self.nodes))
         bottom = (
             ("Candidates", self.candidates),
             ("Charts", self.charts),
+            ("Advice", AdvicePanel(t)),
             ("Source", self.source),
             ("Queue", QueuePanel(t, self.queue)),
             ("Records", self.records),

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication
 from app import theme, tuning
 from app.window import MainWindow
 
-PAGES = ("candidates", "charts", "source", "queue", "records", "log")
+PAGES = ("candidates", "charts", "advice", "source", "queue", "records", "log")
 
 
 def wait(app: QApplication, until: Callable[[], bool], most_s: float = 120.0) -> None:
