@@ -15,7 +15,7 @@ class Sm90Stem:
     """Family; see templates/family.py for the contract. `Launch.variant`: output rows of a block."""
 
     name = "sm90_stem"
-    version = 2
+    version = 3
     min_sm = 90
     max_sm = 90
     pitched = False

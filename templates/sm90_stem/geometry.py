@@ -23,7 +23,7 @@ class Geometry:
     items_per_block: int
     channel_tiles: int
     steps: int  # wgmma steps of an item and phase
-    stage_bytes: int  # input rows of a block, all phases
+    stage_bytes: int  # input rows of a block
     stages: int
     smem: int
 
@@ -39,19 +39,22 @@ def lay(instance: Instance, workload: ConvWorkload, rows: int) -> Geometry | str
     w = workload
     if instance.phases != phases_of(w):
         return f"computes {instance.phases} of every {UNIT_ELEMENTS * instance.phases} bytes' windows"
-    row_units = -(-w.s * w.c // UNIT_ELEMENTS)
+    # TMA starts at multiples of a unit: where each phase's windows start from there, in elements.
+    starts = [-w.pad[1] * w.c % UNIT_ELEMENTS + phase * w.stride[1] * w.c for phase in range(instance.phases)]
+    lead = max(start % UNIT_ELEMENTS for start in starts)
+    row_units = -(-(w.s * w.c + lead) // UNIT_ELEMENTS)
     units = w.r * row_units
     steps = -(-units // 2)
-    pitch = instance.columns + row_units - 1
+    pitch = instance.columns + row_units - 1 + max(starts) // UNIT_ELEMENTS
     box_rows = (rows - 1) * w.stride[0] + w.r
     if units < 2 or steps > MAX_STEPS:
         return f"a filter of {w.r}x{w.s}x{w.c} is {steps} products of depth 16, not 1 to {MAX_STEPS}, or too small"
     if max(rows, box_rows, 2 * pitch) > MAX_BOX:
         return f"{box_rows} input rows of {2 * pitch} x 8 bytes are more than a TMA box of {MAX_BOX}"
-    stage = instance.phases * _round_up(box_rows * pitch * UNIT_BYTES, TMA_ALIGN)
+    stage = _round_up(box_rows * pitch * UNIT_BYTES, TMA_ALIGN)
     channel_tiles = -(-w.k // CHANNELS)
     fixed = OVERHEAD + instance.groups * instance.buffers * instance.pixels * ROW_BYTES
-    fixed += channel_tiles * steps * TILE_BYTES
+    fixed += instance.phases * channel_tiles * steps * TILE_BYTES
     stages = min(MAX_STAGES, max(0, SMEM_PER_BLOCK - fixed) // stage)
     if stages < MIN_STAGES:
         return f"results and weights take {fixed} bytes, which leaves no room for two stages of {stage}"

@@ -114,8 +114,8 @@ def test_a_legal_kernel_has_launches_that_fit(workload, instance):
 CHECKED = ("16x2_4g_1b", "32x1_4g_1b", "56x2_4g_2b", "112x1_4g_1b", "112x2_2g_2b", "120x1_4g_1b")
 FACTS = (
     "row_elements", "filter_rows", "row_units", "units", "steps", "row_pitch", "block_rows", "stages", "blocks",
-    "blocks_across", "blocks_per_image", "column_step", "first_column", "row_step", "first_row", "phase_bytes",
-    "box_bytes", "channel_tiles",
+    "blocks_across", "blocks_per_image", "column_step", "first_column", "row_step", "first_row", "stage_bytes",
+    "box_bytes", "channel_tiles", "shift[0]", "shift[1]",
 )  # fmt: skip
 # Facts of a plan, then its step words; and the weights' shared memory, as `load_weights` fills it.
 APPENDED = """
@@ -133,10 +133,12 @@ extern "C" BOLT_EXPORT void weights_{name}(bolt_args const* args, uint64_t* to) 
   bolt::stem::Plan<{ns}::Config> plan;
   plan.make(*args);
   auto const& p = plan.params;
-  for (int i = 0; i < p.channel_tiles * p.steps * 128; ++i) {{
-    int const tile = i / 128, channel = tile / p.steps * 64 + i % 64;
+  int const phases = {ns}::Config::kPhases;
+  for (int i = 0; i < p.channel_tiles * phases * p.steps * 128; ++i) {{
+    int const step = i / 128, part = step / p.steps, channel = part / phases * 64 + i % 64;
+    int const unit = bolt::stem::unit_of(p.units, step % p.steps, i / 64 % 2);
     uint64_t pieces[2];
-    bolt::stem::load_unit(p, channel, bolt::stem::unit_of(p.units, tile % p.steps, i / 64 % 2), pieces);
+    bolt::stem::load_unit(p, channel, unit, p.lead[part % phases], pieces);
     to[2 * i] = pieces[0], to[2 * i + 1] = pieces[1];
   }}
 }}
@@ -175,25 +177,24 @@ class Emulated:
         self.facts = dict(zip(FACTS, found, strict=False))
         self.smem = found[len(FACTS)]
         self.steps = list(found)[len(FACTS) + 1 :][: self.facts["steps"]]
-        self.weights = np.zeros(self.facts["channel_tiles"] * self.facts["steps"] * 1024, np.float16)
+        tiles = self.facts["channel_tiles"] * self.instance.phases
+        self.weights = np.zeros(tiles * self.facts["steps"] * 1024, np.float16)
         getattr(library, f"weights_{kernel.stem}")(ctypes.byref(args), ctypes.c_void_p(self.weights.ctypes.data))
 
     def stage(self, images: np.ndarray, across: int, row: int, image: int) -> np.ndarray:
         """Shared memory of one stage as TMA fills it: NaN where it writes nothing."""
         f, w = self.facts, self.w
         pieces = images.reshape(w.n, w.h, w.w * w.c // 4, 4)
-        stage = np.full(self.instance.phases * f["phase_bytes"] // 2, np.nan, np.float16)
-        box_rows = f["box_bytes"] // (f["row_pitch"] * 16)
-        for phase in range(self.instance.phases):
-            box = np.zeros((box_rows, f["row_pitch"] * 2, 4), np.float16)
-            x0 = across * f["column_step"] + f["first_column"] + phase
-            y0 = row * f["row_step"] + f["first_row"]
-            ys = np.arange(max(0, y0), min(w.h, y0 + box_rows))
-            xs = np.arange(max(0, x0), min(pieces.shape[2], x0 + box.shape[1]))
-            if len(ys) and len(xs):
-                box[ys[0] - y0 : ys[-1] - y0 + 1, xs[0] - x0 : xs[-1] - x0 + 1] = pieces[image][np.ix_(ys, xs)]
-            start = phase * f["phase_bytes"] // 2
-            stage[start : start + box.size] = box.ravel()
+        stage = np.full(f["stage_bytes"] // 2, np.nan, np.float16)
+        box = np.zeros((f["box_bytes"] // (f["row_pitch"] * 16), f["row_pitch"] * 2, 4), np.float16)
+        x0 = across * f["column_step"] + f["first_column"]
+        y0 = row * f["row_step"] + f["first_row"]
+        assert x0 % 2 == 0, "TMA reads from addresses that are multiples of 16 bytes, anything else is illegal"
+        ys = np.arange(max(0, y0), min(w.h, y0 + box.shape[0]))
+        xs = np.arange(max(0, x0), min(pieces.shape[2], x0 + box.shape[1]))
+        if len(ys) and len(xs):
+            box[ys[0] - y0 : ys[-1] - y0 + 1, xs[0] - x0 : xs[-1] - x0 + 1] = pieces[image][np.ix_(ys, xs)]
+        stage[: box.size] = box.ravel()
         return stage
 
     def item(self, stage: np.ndarray, row: int, tile: int) -> np.ndarray:
@@ -201,10 +202,10 @@ class Emulated:
         f, n = self.facts, self.instance.columns
         result = np.zeros((self.instance.pixels, 64), np.float32)
         for step, word in enumerate(self.steps):
-            base = self.weights[(tile * f["steps"] + step) * 1024 :]
-            a = _operand(base, 0, 64, leading=64)
             for phase in range(self.instance.phases):
-                start = row * f["row_step"] * f["row_pitch"] + (word & 0x3FFF) + phase * f["phase_bytes"] // 16
+                part = tile * self.instance.phases + phase
+                a = _operand(self.weights[(part * f["steps"] + step) * 1024 :], 0, 64, leading=64)
+                start = row * f["row_step"] * f["row_pitch"] + (word & 0x3FFF) + f[f"shift[{phase}]"]
                 b = _operand(stage, start, n, leading=word >> 16)
                 result[phase :: self.instance.phases] += b @ a.T
         return result

@@ -26,11 +26,21 @@ struct Plan {
     if (a.q != (a.w + a.pad_left + a.pad_right - a.s) / a.stride_w + 1) return false;
     p.row_elements = a.s * a.c;
     p.filter_rows = a.r;
-    p.row_units = ceil_div(p.row_elements, kUnitElements);
+    // A box starts at the unit that holds the first window's first element; each phase's windows start from there.
+    int const before = ceil_div(a.pad_left * a.c, kUnitElements), slack = before * kUnitElements - a.pad_left * a.c;
+    int lead = 0, shift = 0;
+    for (int phase = 0; phase < I::kPhases; ++phase) {
+      int const start = slack + phase * a.stride_w * a.c;
+      p.shift[phase] = start / kUnitElements;
+      p.lead[phase] = start % kUnitElements / kPiece;
+      lead = p.lead[phase] > lead ? p.lead[phase] : lead;
+      shift = p.shift[phase] > shift ? p.shift[phase] : shift;
+    }
+    p.row_units = ceil_div(p.row_elements + lead * kPiece, kUnitElements);
     p.row_units_inverse = 65536 / p.row_units + 1;
     p.units = a.r * p.row_units;
     p.steps = ceil_div(p.units, 2);
-    p.row_pitch = I::kColumns + p.row_units - 1;
+    p.row_pitch = I::kColumns + p.row_units - 1 + shift;
     p.block_rows = a.variant ? a.variant : I::kGroups;
     box_rows = (p.block_rows - 1) * a.stride_h + a.r;
     if (p.units < 2 || p.steps > kMaxSteps) return false;
@@ -47,21 +57,20 @@ struct Plan {
     p.blocks_per_image = p.blocks_across * ceil_div(a.p, p.block_rows);
     p.blocks = a.cn * p.blocks_per_image;
     p.column_step = I::kPixels * a.stride_w * a.c / kPiece;
-    p.first_column = -a.pad_left * a.c / kPiece;
+    p.first_column = -before * kPiecesPerUnit;
     p.row_step = a.stride_h;
     p.first_row = -a.pad_top;
     p.box_bytes = box_rows * p.row_pitch * kUnit;
-    p.phase_bytes = ceil_div(p.box_bytes, kTmaAlign) * kTmaAlign;
+    p.stage_bytes = ceil_div(p.box_bytes, kTmaAlign) * kTmaAlign;
     p.weights = a.b;
     p.bias = a.bias;
     p.weights_constant = a.pdl != 2;
     int const results = I::kGroups * Config::kBuffers * I::kResultBytes;
-    int const fixed = kOverhead + results + p.channel_tiles * p.steps * kTileBytes;
-    int const stage_bytes = I::kPhases * p.phase_bytes;
-    if (fixed + 2 * stage_bytes > kSmemPerBlock) return false;
-    int const stages = (kSmemPerBlock - fixed) / stage_bytes;
+    int const fixed = kOverhead + results + I::kPhases * p.channel_tiles * p.steps * kTileBytes;
+    if (fixed + 2 * p.stage_bytes > kSmemPerBlock) return false;
+    int const stages = (kSmemPerBlock - fixed) / p.stage_bytes;
     p.stages = stages < kMaxStages ? stages : kMaxStages;
-    smem = fixed + p.stages * stage_bytes;
+    smem = fixed + p.stages * p.stage_bytes;
     grid = p.blocks < a.sm_count ? p.blocks : a.sm_count;
     return true;
   }

@@ -13,10 +13,12 @@
 //            and the core matrices along K overlap. Units of all filter rows are paired into wgmma steps of 16
 //            elements; LBO is the distance of a pair, one unit within a row, more where a pair crosses rows.
 //            A window's units beyond its taps, and the odd unit out, meet zero weights.
-//   phases   With C = 4 and stride 1 a window starts every 8 bytes: even and odd output pixels are two operands, the
-//            odd one read from a second copy of the rows that TMA loads one pixel further on.
-//   loads    TMA sees an image row as elements of 8 bytes (4 channels), so a box may start at any pixel, spans 256 of
-//            them, and is filled with zeros outside the image: that is the padding.
+//   loads    TMA sees an image row as elements of 8 bytes (4 channels), so a box spans 256 of them, and is filled with
+//            zeros outside the image: that is the padding. A box has to start at a multiple of 16 bytes (an illegal
+//            instruction otherwise), so with C = 4 it may start one pixel before the first window: that pixel meets
+//            zero weights, the filter's rows are written `lead` pieces further on.
+//   phases   With C = 4 and stride 1 a window starts every 8 bytes: even and odd output pixels are two products of the
+//            same rows, with two copies of the weights, one of them led by a pixel of zeros.
 //   weights  All of them in shared memory for the life of the CTA, written there by the consumers as core matrices.
 //   result   accumulators -> chain -> transposed by stmatrix into [pixel][64 channels] -> one TMA store, which clips
 //            at the row's end and at the last channel.
@@ -26,12 +28,13 @@
 // behind the others' products. Warp 0 of a further warp group loads.
 //
 // Shared memory in bytes (the tuner computes the same, templates/sm90_stem/geometry.py):
-//   2048 (alignment, barriers) + groups * buffers * pixels * 128 + channel tiles * steps * 2048 + stages * stage
-//   stage = phases * round_up(box rows * (kColumns + window units - 1) * 16, 128)
+//   2048 (alignment, barriers) + groups * buffers * pixels * 128 + phases * channel tiles * steps * 2048
+//   + stages * round_up(box rows * row pitch * 16, 128)
+//   row pitch = kColumns + window units - 1, and one more where the phases' windows start in different units
 //
 // Programmatic dependent launch: weights are constants, so they are read before the wait for the previous kernel; `pdl`
 // = 2 says that they are not. A value of infinity or NaN in the input may spread to the pixels whose padded window sees
-// it, window units - 1 to the left.
+// it, window units - 1 to the left and one pixel to the right.
 #pragma once
 #include "bolt/activations.h"
 #include "bolt/sm90_convert.cuh"
@@ -50,7 +53,7 @@ constexpr int kMatrixBytes = 8 * kUnit;  // a core matrix
 constexpr int kHalfBytes = kChannels / 8 * kMatrixBytes;  // weights of one unit, all 64 channels
 constexpr int kTileBytes = 2 * kHalfBytes;  // weights of one wgmma step
 constexpr int kTmaAlign = 128;  // of a box without swizzle in shared memory
-constexpr int kMaxSteps = 64, kMaxStages = 6, kMaxBox = 256;
+constexpr int kMaxSteps = 64, kMaxStages = 6, kMaxBox = 256, kMaxPhases = 2;
 constexpr int kOverhead = 2048;  // alignment to kAtomBytes, and kAtomBytes of barriers
 constexpr int kSmemPerBlock = 232448;  // compute capability 9.0
 constexpr int kBarrierBytes = 8;
@@ -65,7 +68,8 @@ struct Params {
   int steps, stages;
   int column_step, first_column;                    // input columns in pieces: of a block, of the first block
   int row_step, first_row;                          // input rows: of an output row, of the first one
-  int row_pitch, phase_bytes, box_bytes;            // shared memory: in units; of a copy; what TMA brings for it
+  int row_pitch, stage_bytes, box_bytes;            // shared memory: in units; of a stage; what TMA brings for it
+  int lead[kMaxPhases], shift[kMaxPhases];          // of a phase: pieces before its first tap; units to its windows
   bool weights_constant;
   uint32_t step[kMaxSteps];                         // low word of a step's pixel descriptor, less the stage's address
 };
@@ -78,6 +82,7 @@ struct Instance {
   static constexpr int kResultBytes = kPixels * kRowBytes;
   static constexpr int kThreads = (kGroups + 1) * kWarpGroup;
   static_assert(kColumns % 8 == 0 && kPixels <= kMaxBox, "a wgmma's N is a multiple of 8, the store is one box");
+  static_assert(kPhases <= kMaxPhases, "pieces of 8 bytes fit twice into a unit");
 };
 
 // Which unit of the flattened filter (rows, then units) is half `half` of step `step`; -1 for zeros. An odd last unit
@@ -87,14 +92,19 @@ __host__ __device__ inline int unit_of(int units, int step, int half) {
   return half ? units - 1 : -1;
 }
 
-// A unit of channel `channel`'s weights (KRSC): 8 elements of one filter row, zeros past its end; zeros for unit -1.
+// A unit of channel `channel`'s weights (KRSC): 8 elements of one filter row that begins `lead` pieces late, zeros
+// before it and past its end; zeros for unit -1.
 template <class Pieces>
-__host__ __device__ inline void load_unit(Params const& p, int channel, int unit, Pieces (&to)[kPiecesPerUnit]) {
-  int const row = unit * p.row_units_inverse >> 16, first = (unit - row * p.row_units) * kPiecesPerUnit;
+__host__ __device__ inline void load_unit(Params const& p, int channel, int unit, int lead,
+                                          Pieces (&to)[kPiecesPerUnit]) {
+  int const row = unit * p.row_units_inverse >> 16, first = (unit - row * p.row_units) * kPiecesPerUnit - lead;
   int const row_pieces = p.row_elements / kPiece;
   bool const exists = unit >= 0 && channel < p.channels;
-  Pieces const* from = static_cast<Pieces const*>(p.weights) + (channel * p.filter_rows + row) * row_pieces + first;
-  for (int i = 0; i < kPiecesPerUnit; ++i) to[i] = exists && first + i < row_pieces ? from[i] : Pieces{};
+  Pieces const* from = static_cast<Pieces const*>(p.weights) + (channel * p.filter_rows + row) * row_pieces;
+  for (int i = 0; i < kPiecesPerUnit; ++i) {
+    int const piece = first + i;
+    to[i] = exists && piece >= 0 && piece < row_pieces ? from[piece] : Pieces{};
+  }
 }
 
 __device__ __forceinline__ void store_unit(uint32_t to, uint2 const (&pieces)[kPiecesPerUnit]) {
@@ -112,13 +122,15 @@ struct Layout {
   __device__ __forceinline__ Layout(Params const& p, uint32_t base) {
     results = base;
     weights = results + I::kGroups * Config::kBuffers * I::kResultBytes;
-    pixels = weights + p.channel_tiles * p.steps * kTileBytes;
-    full = pixels + p.stages * I::kPhases * p.phase_bytes;
+    pixels = weights + p.channel_tiles * tile_bytes(p);
+    full = pixels + p.stages * p.stage_bytes;
     empty = full + p.stages * kBarrierBytes;
   }
   __device__ __forceinline__ uint32_t stage(Params const& p, int index) const {
-    return pixels + index * I::kPhases * p.phase_bytes;
+    return pixels + index * p.stage_bytes;
   }
+  // Weights of 64 channels, all phases.
+  __device__ __forceinline__ static uint32_t tile_bytes(Params const& p) { return I::kPhases * p.steps * kTileBytes; }
 };
 
 // Where a block lies: across a row of blocks, down the image, then images.
@@ -151,15 +163,17 @@ __device__ __forceinline__ void load_weights(Params const& p, Layout<Config> con
   constexpr int kLanes = kConsumers / kChannels, kBatch = 4;  // loads in flight
   if (!p.weights_constant) ptx::wait_for_previous_grid();
   int const slots = 2 * p.steps, row = threadIdx.x % kChannels;
-  for (int tile = 0; tile < p.channel_tiles; ++tile) {
-    uint32_t const to = at.weights + tile * p.steps * kTileBytes + row * kUnit;
+  for (int part = 0; part < p.channel_tiles * I::kPhases; ++part) {
+    int const tile = part / I::kPhases, lead = p.lead[part % I::kPhases];
+    uint32_t const to = at.weights + part * p.steps * kTileBytes + row * kUnit;
 #pragma unroll 1
     for (int start = threadIdx.x / kChannels; start < slots; start += kBatch * kLanes) {
       uint2 pieces[kBatch][kPiecesPerUnit];
 #pragma unroll
       for (int j = 0; j < kBatch; ++j) {
         int const slot = start + j * kLanes;
-        load_unit(p, tile * kChannels + row, slot < slots ? unit_of(p.units, slot / 2, slot % 2) : -1, pieces[j]);
+        int const unit = slot < slots ? unit_of(p.units, slot / 2, slot % 2) : -1;
+        load_unit(p, tile * kChannels + row, unit, lead, pieces[j]);
       }
 #pragma unroll
       for (int j = 0; j < kBatch; ++j) {
@@ -172,10 +186,9 @@ __device__ __forceinline__ void load_weights(Params const& p, Layout<Config> con
   ptx::named_sync(kAllConsumersBarrier, kConsumers);
 }
 
-// One thread: the input rows of every block, a copy for each phase.
+// One thread: the input rows of every block.
 template <class Config>
 __device__ __forceinline__ void load_pixels(Params const& p, Layout<Config> const& at) {
-  using I = Instance<Config>;
   ptx::wait_for_previous_grid();
   ptx::Ring ring;
   ring.parity = 1;
@@ -183,13 +196,9 @@ __device__ __forceinline__ void load_pixels(Params const& p, Layout<Config> cons
     BlockOrigin const origin(p, block);
     uint32_t const full = at.full + ring.stage * kBarrierBytes;
     ptx::barrier_wait(at.empty + ring.stage * kBarrierBytes, ring.parity);
-    ptx::barrier_arrive_expect(full, I::kPhases * p.box_bytes);
-#pragma unroll
-    for (int phase = 0; phase < I::kPhases; ++phase) {
-      ptx::load_3d(at.stage(p, ring.stage) + phase * p.phase_bytes, &p.input, full,
-                   origin.across * p.column_step + p.first_column + phase, origin.row * p.row_step + p.first_row,
-                   origin.image);
-    }
+    ptx::barrier_arrive_expect(full, p.box_bytes);
+    ptx::load_3d(at.stage(p, ring.stage), &p.input, full, origin.across * p.column_step + p.first_column,
+                 origin.row * p.row_step + p.first_row, origin.image);
     ring.next(p.stages);
   }
 }
@@ -262,14 +271,15 @@ struct Consumer {
     constexpr uint64_t kStrides = uint64_t(kGroupOffset) << 32;  // no swizzle: layout type 0
     constexpr uint32_t kHalfOffset = (kHalfBytes / kUnit) << 16;
     constexpr int kTurn = 2;  // products issued back to back
-    uint32_t const weights = ((at.weights + tile * p.steps * kTileBytes) / kUnit) | kHalfOffset;
+    uint32_t const weights = ((at.weights + tile * at.tile_bytes(p)) / kUnit) | kHalfOffset;
+    uint32_t const phase_weights = p.steps * (kTileBytes / kUnit);
     uint32_t const pixels = at.stage(p, stage) / kUnit + row * p.row_step * p.row_pitch;
-    uint32_t const phase_units = p.phase_bytes / kUnit;
     auto const add = [&](int step) {
       uint32_t const filter = weights + step * (kTileBytes / kUnit), window = pixels + p.step[step];
 #pragma unroll
       for (int phase = 0; phase < kPhases; ++phase) {
-        Config::multiply(accumulator[phase], kStrides | filter, kStrides | (window + phase * phase_units), step);
+        Config::multiply(accumulator[phase], kStrides | (filter + phase * phase_weights),
+                         kStrides | (window + p.shift[phase]), step);
       }
     };
 #pragma unroll

@@ -60,6 +60,7 @@ __device__ __forceinline__ void named_arrive(int id, int threads) {
 }
 
 // ---- TMA. Loads complete on an mbarrier, stores in bulk groups that belong to the issuing thread.
+// The first coordinate has to be a multiple of 16 bytes: elsewhere the instruction is illegal.
 __device__ __forceinline__ void prefetch_descriptor(CUtensorMap const* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
@@ -88,6 +89,9 @@ __device__ __forceinline__ void store_4d(CUtensorMap const* map, uint32_t from, 
 __device__ __forceinline__ void wait_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 __device__ __forceinline__ void store_zeros(uint32_t to) {  // 16 bytes
   asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(to), "r"(0) : "memory");
+}
+__device__ __forceinline__ void store_word(uint32_t to, uint32_t word) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
 }
 // Ordinary writes to shared memory become visible to TMA and wgmma; a barrier must follow.
 __device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
