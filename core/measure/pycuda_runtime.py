@@ -34,7 +34,7 @@ class PycudaRuntime:
         self._context = self._do("cuDevicePrimaryCtxRetain", lambda: cuda.Device(ordinal).retain_primary_context())
         self._context.push()
         self._memory: dict[int, Any] = {}
-        self._streams: dict[int, Any] = {}
+        self._streams: dict[int, Any] = {0: None}  # PyCUDA's word for the default stream
         self._events: dict[int, Any] = {}
 
     def _do(self, call: str, work: Callable[[], Any]) -> Any:

@@ -27,8 +27,9 @@ def test_identity_is_what_the_driver_says_without_a_context(runtime: Runtime) ->
     assert identity_of(runtime.facts(), driver_version()) == detect_gpu()
 
 
-def test_copies_and_memset(runtime: Runtime) -> None:
-    stream = runtime.stream()
+@pytest.mark.parametrize("default", [False, True], ids=["own stream", "default stream"])
+def test_copies_and_memset(runtime: Runtime, default: bool) -> None:
+    stream = 0 if default else runtime.stream()
     here = np.random.default_rng(1).integers(0, 256, N, np.uint8)
     first, second, back = runtime.alloc(N), runtime.alloc(N), np.empty(N, np.uint8)
     assert first % 256 == second % 256 == 0 and first != second
