@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 
 from core.measure.measurement import GpuState, Measurement
 from core.tuner.events import (
@@ -101,6 +102,7 @@ class Run:
         self.model = self.gpu = ""
         self.measured_here = not replayed
         self.told = False  # whether its job has begun to tell
+        self.file: Path | None = None  # the run file that it was played from
         self.rows: list[Row] = []
         self.workloads: dict[str, WorkloadRun] = {}
         self.region_workload: dict[str, str] = {}

@@ -256,6 +256,7 @@ class TuneControl(QObject):
 
     def _take(self, events: "list[Event]") -> None:
         if self.tuned is not None:
+            self.tuned.run.file = self.job.file
             self.tuned.apply(events)
             self.window.status.show_run(self.tuned.run, self.job.paused)
 

@@ -41,6 +41,7 @@ class Tuning(QObject):
         super().__init__(parent)
         self.bridge = bridge
         self.paused = False
+        self.file: Path | None = None  # of the run that plays; None for a live one, and for one made of records
         self._job: Job | None = None
         self._thread: threading.Thread | None = None
         self._cancelled = threading.Event()
@@ -56,7 +57,7 @@ class Tuning(QObject):
         """Run the job that `source` opens; it is opened and closed in the job's thread."""
         assert not self.running, "one job at a time"
         self._cancelled.clear()
-        self._failure = None
+        self._failure = self.file = None
         self.paused = False
         self.bridge.start()
         self._thread = threading.Thread(target=self._work, args=(source,), name="bolt tuning", daemon=True)
@@ -65,6 +66,8 @@ class Tuning(QObject):
 
     def _work(self, source: Source) -> None:
         """The end is told last, when compilers and measuring processes are closed too."""
+        from core.tuner.replay import ReplayJob
+
         finished: JobFinished | None = None
 
         def post(event: Event) -> None:
@@ -78,6 +81,7 @@ class Tuning(QObject):
             with source() as job:
                 with self._lock:
                     self._job = job
+                    self.file = job.path if isinstance(job, ReplayJob) else None
                 if self._cancelled.is_set():
                     job.cancel()
                 job.run(post)
@@ -168,7 +172,7 @@ def replay_file(path: Path, speed: float = REPLAY_SPEED) -> Source:
         from core.tuner.replay import ReplayJob
         from core.tuner.runfile import read_run
 
-        yield ReplayJob(read_run(path), speed)
+        yield ReplayJob(read_run(path), speed, path)
 
     return opened
 

@@ -11,8 +11,8 @@ from app.theme import Theme
 NO_MODEL = "Open a model: what could be changed in it, and what that would give, stands here."
 NOT_TUNED = "Press Tune first: advice is given by measured prices, and nothing of this model was measured yet."
 NONE_YET = (
-    "There is no advice on this model yet. Until there is: Charts, Fusion gains shows what each fusion gives, and Details "
-    "of a region tells what could not join it and why. Change that in the model, open it anew, tune it and compare."
+    "There is no advice on this model yet. Until there is: Charts, Fusion gains shows what each fusion gives, and "
+    "Details of a region tells what could not join it and why. Change that in the model, open it anew and compare."
 )
 
 

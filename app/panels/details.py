@@ -116,6 +116,8 @@ class DetailsPanel(QWidget):
             parts += kernel_html(document, region, story, name)
             line = escape(reproduce(document, self.gpu))
             parts += ["<p class='head'>REPRODUCE</p>", f"<p><code>{line}</code></p>"]
+            if "--plan" in line:
+                parts.append("<p class='muted'>once the plan is saved there (Plan, Save plan).</p>")
         return "".join(parts)
 
 

@@ -5,9 +5,10 @@ from html import escape
 
 from app.document import Document
 from app.explaining import Story
-from app.format import micros, ratio
+from app.format import micros, nbytes, ratio
 from app.run import Row
 from core.fusion.plan import Region
+from core.paths import RESOURCES
 
 RUNNERS_UP = 4
 
@@ -42,6 +43,7 @@ def _compiled(document: Document, region: Region, name: str) -> list[str]:
     if row is None or row.registers is None:
         return []
     spills = f", {row.spill_bytes} bytes spilled" if row.spill_bytes else ", nothing spilled"
+    spills += f", {nbytes(row.smem_bytes)} of static shared memory" if row.smem_bytes else ""
     took = f", compiled in {row.build_s:.1f} s" if row.build_s and not row.cached else ""
     return [f"<p class='muted'>{row.registers} registers a thread{spills}{took}.</p>"]
 
@@ -72,7 +74,11 @@ def _ordinal(n: int) -> str:
 
 def reproduce(document: Document, gpu: str) -> str:
     """The command line that does what the window shows, for the automatic plan or a saved one."""
-    session = document.session
+    session, run = document.session, document.run
+    if run.file is not None:
+        shipped = run.file.parent == RESOURCES / "runs"
+        name = run.file.name.removesuffix(".jsonl.gz") if shipped else str(run.file)
+        return shlex.join(["python3", "main.py", "replay", name])
     words = ["python3", "main.py", "tune", session.source]
     if session.batch is not None:
         words += ["--batch", str(session.batch)]
@@ -82,6 +88,6 @@ def reproduce(document: Document, gpu: str) -> str:
     words += ["--gpu", gpu]
     if document.plan != document.automatic:
         words += ["--plan", f"{document.title}.plan.json"]
-    if document.run.replayed:
+    if run.replayed or run.provenance == "from records":
         words.append("--replay")
     return shlex.join(words)

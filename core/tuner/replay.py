@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from core.errors import RecordError
 from core.fusion.plan import FusionPlan
@@ -33,11 +34,12 @@ _TICK_S = 0.05
 class ReplayJob:
     """A recorded run with the controls of a TuningJob. JobStarted says that nothing is measured.
 
-    `speed` divides the recorded pauses; 0 leaves them out. It may be changed at any time, from any thread.
+    `speed` divides the recorded pauses; 0 leaves them out. It may be changed at any time, from any thread. `path` is
+    the run file that the events are of; None where they are made of records.
     """
 
-    def __init__(self, events: Sequence[TimedEvent], speed: float = 1.0) -> None:
-        self._events, self.speed = events, speed
+    def __init__(self, events: Sequence[TimedEvent], speed: float = 1.0, path: Path | None = None) -> None:
+        self._events, self.speed, self.path = events, speed, path
         self._cancel, self._pause = threading.Event(), threading.Event()
 
     def pause(self) -> None:

@@ -1,6 +1,7 @@
 """What the details and the source say of a region: kernel, runners-up, statistics, command line."""
 
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from PySide6.QtGui import QGuiApplication
@@ -37,7 +38,7 @@ def test_the_winner_is_explained_against_its_runners_up(replayed: MainWindow, qt
     text = replayed.details.text.toPlainText()
     assert "that a thread block computes" in text or "patch" in text
     assert "The rules ranked it" in text and "replayed" in text
-    assert "python3 main.py tune resnet18 --batch 32 --gpu h200 --replay" in text
+    assert "python3 main.py replay resnet18-b32-h200" in text
 
 
 def test_the_source_of_the_chosen_region_and_row_is_shown(replayed: MainWindow, qtbot: QtBot) -> None:
@@ -85,6 +86,10 @@ def test_the_command_line_follows_what_is_open(window: MainWindow) -> None:
     document.select_region(document.plan.regions[0])
     window.commands["split"].trigger()
     assert reproduce(document, "a100").endswith("--plan small.plan.json")
+    document.select_region(next(r for r in document.plan.regions if r.workload))
+    assert "once the plan is saved there" in window.details.text.toPlainText()
+    document.run.file = Path("/elsewhere/my run.jsonl.gz")
+    assert reproduce(document, "a100") == "python3 main.py replay '/elsewhere/my run.jsonl.gz'"
 
 
 @pytest.mark.parametrize(("n", "text"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (22, "22nd")])
