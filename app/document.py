@@ -13,6 +13,7 @@ from app.graph.drawing import Drawing
 from app.graph.model import GraphModel, graph_model
 from app.graph.placement import Placement
 from app.run import Changes, Run, WorkloadRun
+from core.fusion.edit import Verdict
 from core.fusion.plan import FusionPlan, LeftAlone, Region
 from core.graph.repeats import Repeat
 from core.session import Session
@@ -60,6 +61,8 @@ class Document(QObject):
         self._replaced: tuple[Run, Run | None] | None = None  # run and baseline from before the last start
         self.selection: tuple[int, ...] = ()
         self._region: Region | None = None  # chosen as a whole; its nodes may be folded away
+        # Of thousands of nodes the names are worked out once for each selection, though every panel asks.
+        self._named: tuple[tuple[tuple[int, ...], GraphModel], list[str]] = (self.selection, self.model), []
         self._past: list[tuple[str, ...]] = []
         self._future: list[tuple[str, ...]] = []
         self.automatic = session.plan
@@ -67,6 +70,7 @@ class Document(QObject):
         self.place: tuple[float, float, float] | None = None  # zoom and centre while another tab is shown
         self.wanted_view: dict[str, Any] = {}  # of the project it came from, until it is first shown
         self.gpu: GpuSpec | None = None  # what is aimed at
+        self.judged: tuple[tuple[FusionPlan, list[str], GpuSpec | None], Verdict] | None = None  # see app.edits
         self.plans = Plans(session.plan)
         self._set_plan(session.plan)
 
@@ -178,8 +182,11 @@ class Document(QObject):
         """Operators of the selection, in graph order; of folded repeats all of them."""
         if self._region is not None:
             return list(self._region.nodes)
-        boxes = [self.model.boxes[i] for i in sorted(self.selection)]
-        return [name for b in boxes for name in ((b.name,) if b.node is not None else b.members)]
+        asked = (self.selection, self.model)
+        if self._named[0][0] is not self.selection or self._named[0][1] is not self.model:
+            boxes = [self.model.boxes[i] for i in sorted(self.selection)]
+            self._named = asked, [name for b in boxes for name in ((b.name,) if b.node is not None else b.members)]
+        return list(self._named[1])
 
     def selected_region(self) -> Region | None:
         """The one region that was chosen, or that all selected operators lie in."""

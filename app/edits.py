@@ -50,10 +50,18 @@ def fuse_offer(document: Document) -> Offer:
         return Offer(False, "Select two or more nodes to fuse them: shift-click, or drag a frame.")
     if (region := document.selected_region()) is not None and set(names) == set(region.nodes):
         return Offer(False, f"These nodes already are the region {region.id}.")
-    verdict = edit.check(document.graph, document.plan, names, document.gpu)
+    verdict = _verdict(document, names)
     kind = verdict.kind.replace("_", " ") if verdict.kind else ""
     price = _price(document, verdict.workload, names) if verdict.legal else ""
     return Offer(verdict.legal, verdict.reason, verdict.offending_node, kind, price)
+
+
+def _verdict(document: Document, names: list[str]) -> edit.Verdict:
+    """Judged once for each selection, though the actions and the details both ask."""
+    asked = (document.plan, names, document.gpu)
+    if document.judged is None or document.judged[0][0] is not document.plan or document.judged[0][1:] != asked[1:]:
+        document.judged = (asked, edit.check(document.graph, document.plan, names, document.gpu))
+    return document.judged[1]
 
 
 def _price(document: Document, workload: Workload | None, names: list[str]) -> str:

@@ -107,6 +107,8 @@ def shape(
 
 def warm_up() -> None:
     """Import what opening a model needs: half of the time of the first one."""
+    import numpy.random  # noqa: F401
     import onnx  # noqa: F401
 
-    import core.importer.load  # noqa: F401
+    import core.importer.load
+    import core.importer.samples.builder  # noqa: F401

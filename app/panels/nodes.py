@@ -1,8 +1,19 @@
 """All nodes as a table: the graph for the keyboard and the screen reader, in step with the canvas."""
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QItemSelectionModel, QModelIndex, QPersistentModelIndex, Qt, Signal
+from PySide6.QtCore import (
+    QAbstractTableModel,
+    QItemSelection,
+    QItemSelectionModel,
+    QItemSelectionRange,
+    QModelIndex,
+    QPersistentModelIndex,
+    Qt,
+    Signal,
+)
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLineEdit, QTableView, QVBoxLayout, QWidget
 
 from app.document import Document
@@ -103,7 +114,7 @@ class NodesPanel(QWidget):
         else:
             self._links.follow(
                 (document.selection_changed, self._sync),
-                (document.plan_changed, lambda: self.model.set_filter(self.filter.text())),
+                (document.plan_changed, lambda: self._refilter(self.filter.text())),
             )
 
     def set_theme(self, theme: Theme) -> None:
@@ -131,12 +142,19 @@ class NodesPanel(QWidget):
         self._syncing = True
         document = self.model.document
         place = {document.full.boxes[box].name: row for row, box in enumerate(self.model.shown)}
-        selection = self.table.selectionModel()
-        selection.clearSelection()
-        flags = QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
-        rows = [place[name] for name in document.selected_nodes() if name in place]
-        for row in rows:
-            selection.select(self.model.index(row, 0), flags)
+        rows = sorted(place[name] for name in document.selected_nodes() if name in place)
+        selection = QItemSelection()
+        for first, last in _runs(rows):
+            selection.append(QItemSelectionRange(self.model.index(first, 0), self.model.index(last, 0)))
+        flags = QItemSelectionModel.SelectionFlag.ClearAndSelect | QItemSelectionModel.SelectionFlag.Rows
+        self.table.selectionModel().select(selection, flags)
         if rows:
             self.table.scrollTo(self.model.index(rows[0], 0))
         self._syncing = False
+
+
+def _runs(rows: list[int]) -> Iterator[tuple[int, int]]:
+    """First and last of each run of neighbours: the view takes thousands of rows as few ranges at once."""
+    starts = [i for i in range(len(rows)) if i == 0 or rows[i] != rows[i - 1] + 1]
+    for start, after in pairwise([*starts, len(rows)]):
+        yield rows[start], rows[after - 1]

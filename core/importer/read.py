@@ -98,10 +98,13 @@ def read_tensor(tensor: "TensorProto", folder: Path | None) -> np.ndarray:
     dtype = numpy_dtype(ELEMENT[tensor.data_type])
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external(tensor, folder, count * dtype.itemsize).view(dtype).reshape(shape)
-    held = len(tensor.raw_data) // dtype.itemsize if tensor.HasField("raw_data") else _typed_length(tensor)
+    raw = tensor.raw_data if tensor.HasField("raw_data") else None  # once: every access copies all of it
+    held = _typed_length(tensor) if raw is None else len(raw) // dtype.itemsize
     if held != count:
         raise ModelError(f"{what} declares {count} elements of {dtype} but holds {held}", "export or copy it again")
     try:
+        if raw and len(raw) == count * dtype.itemsize:
+            return np.frombuffer(raw, dtype.newbyteorder("<")).reshape(shape)
         return numpy_helper.to_array(tensor)
     except (ValueError, TypeError) as error:
         raise ModelError(f"{what} can't be read: {error}") from None

@@ -227,7 +227,8 @@ def _row(bias: np.ndarray, channels: int) -> np.ndarray | None:
 def _scaled(maker: Node, weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """The weight times the scale of its output channel."""
     if maker.op == "Conv":
-        return weight * scale.reshape(-1, *(1,) * (weight.ndim - 1))
+        scaled = np.empty_like(weight)  # computed in float64 and rounded once, without a float64 copy of all of it
+        return np.multiply(weight, scale.reshape(-1, *(1,) * (weight.ndim - 1)), out=scaled, casting="same_kind")
     if maker.op == "Gemm":
         return weight * (scale.reshape(-1, 1) if maker.attrs.get("transB", 0) else scale)
     group = maker.attrs["group"]  # ConvTranspose: (C, M / group, ...), output channels are group-major
