@@ -8,7 +8,7 @@ from core.bench import table
 from core.bench.suites import read_shapes, suite
 from core.cli import Reporter
 
-SHAPE_SUITES = ("gemm", "conv", "epilogue", "b2b-gemm", "b2b-conv")
+SHAPE_SUITES = ("gemm", "conv", "epilogue", "padding", "audit", "b2b-gemm", "b2b-conv")
 MODELS = ("resnet18", "resnet50", "vgg16", "repvgg-a0")
 
 
@@ -16,7 +16,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("suite", choices=[*SHAPE_SUITES, "models", "tuning-time"])
     parser.add_argument("--recorded", action="store_true", help="print the newest committed result, needs no GPU")
     parser.add_argument("--shapes", type=Path, metavar="FILE", help="your own list of workloads, CSV or JSON")
-    parser.add_argument("--limit", type=int, metavar="N", help="kernels to try for each workload")
+    parser.add_argument("--limit", type=int, metavar="N", help="kernels to try for each workload; for audit: to audit")
+    parser.add_argument(
+        "--most", type=int, metavar="N", help="for audit: measure the N most promising kernels, not the whole space"
+    )
     parser.add_argument("--retune", action="store_true", help="measure anew what the records hold")
     parser.add_argument("--store", type=Path, metavar="DIR", help="folder of the result file")
     parser.add_argument(
@@ -57,7 +60,8 @@ def _tuning_time(args: argparse.Namespace, out: Reporter) -> dict[str, Any]:
 
 
 def _measure(args: argparse.Namespace, out: Reporter) -> dict[str, Any]:
-    from core.bench import pairs, shapes
+    from core.bench import audit, epilogues, padding, pairs, shapes
+    from core.search.rank import DEFAULT_LIMIT
     from core.tuner.events import CandidateFailed, Event, Note, WorkloadFinished
     from core.tuner.job import Options
 
@@ -72,6 +76,8 @@ def _measure(args: argparse.Namespace, out: Reporter) -> dict[str, Any]:
             out.log(f"{event.workload}: {event.best.us:.2f} us by {event.best.candidate}{vendor}")
 
     workloads = read_shapes(args.shapes) if args.shapes else suite(args.suite)
+    if args.suite == "audit":
+        return audit.measure(args.suite, workloads, listener, args.limit or DEFAULT_LIMIT, args.most)
     options = Options(retune=args.retune) if args.limit is None else Options(retune=args.retune, limit=args.limit)
-    suites = pairs if args.suite.startswith("b2b") else shapes
-    return suites.measure(args.suite, workloads, listener, options)
+    suites = {"b2b-gemm": pairs, "b2b-conv": pairs, "padding": padding, "epilogue": epilogues}
+    return suites.get(args.suite, shapes).measure(args.suite, workloads, listener, options)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from core.device import GpuIdentity, identity_of
+from core.measure.args import output_shape
 from core.measure.kernel import KernelFailure, LoadedKernel
 from core.measure.measurement import Failure, GpuState, Measurement, Outcome, Phase, Stage
 from core.measure.nvml import Monitor, combine, driver_version
@@ -18,6 +19,7 @@ from core.measure.runtime import GpuError, Runtime
 from core.measure.tensors import Tensors, WrongResult
 from core.measure.timing import BadTime, Chain, Timer, launches_for
 from core.vendor import WORKSPACE_BYTES, Peer, VendorContext, VendorError, peers
+from templates.epilogue import EpilogueOp
 from templates.family import Candidate
 from templates.workload import Workload
 
@@ -156,7 +158,22 @@ class Bench:
 
     def _bound(self, kernel: LoadedKernel, nbytes: int) -> Entrant:
         kernel.bind(self._bench.slots, self._bench.workspace(nbytes), nbytes)
-        return Entrant(kernel.name, lambda slot: kernel.launch(slot, self._stream), nbytes)
+
+        def launch(slot: int) -> None:
+            kernel.launch(slot, self._stream)
+            if kernel.rest:
+                self._run_steps(kernel.rest, slot)
+
+        return Entrant(kernel.name, launch, nbytes)
+
+    def _run_steps(self, steps: Sequence[EpilogueOp], slot: int) -> None:
+        """Steps that a kernel does not fuse, as one pointwise kernel behind it."""
+        workload, at = self._bench.workload, self._bench.slots[slot]
+        rows, columns = output_shape(workload)
+        assert self._reference is not None, "prepare comes first"
+        self._reference.elementwise(
+            at.d, workload.epilogue.output, at.bias, workload.dtype, at.source, rows, columns, steps, self._stream
+        )
 
     def _entrant(self, candidate: Candidate, library: Path) -> Entrant:
         kernel, nbytes = self._load(candidate, library)

@@ -11,6 +11,7 @@ from typing import Any
 from core.measure.args import ERROR_NAMES, BoltArgs, args_of
 from core.measure.measurement import Stage
 from core.measure.tensors import Slot
+from templates.epilogue import Epilogue, EpilogueOp
 from templates.family import Candidate
 from templates.workload import Workload
 
@@ -27,6 +28,16 @@ class KernelFailure(Exception):
 def _library(path: str) -> ctypes.CDLL:
     # RTLD_LOCAL, ctypes' default: equal template names in two libraries must not merge.
     return ctypes.CDLL(path)
+
+
+def steps_left(kernel: Epilogue, workload: Epilogue) -> tuple[EpilogueOp, ...]:
+    """The steps of a workload that are left for a separate pointwise kernel when this one only runs the first of them.
+
+    Nothing is left to kernels of the whole chain. Raises KernelFailure when the kernel's steps are not the first ones.
+    """
+    if kernel.output != workload.output or kernel.ops != workload.ops[: len(kernel.ops)]:
+        raise KernelFailure(Stage.REFUSED, f"built for the epilogue {kernel}, which {workload} does not begin with")
+    return workload.ops[len(kernel.ops) :]
 
 
 def _said(code: int) -> str:
@@ -50,6 +61,7 @@ class LoadedKernel:
         self._workspace_size.argtypes, self._workspace_size.restype = [pointer], ctypes.c_size_t
         self._run.argtypes, self._run.restype = [pointer, ctypes.c_void_p], ctypes.c_int
         self.name = candidate.name
+        self.rest = steps_left(candidate.kernel.epilogue, workload.epilogue)
         self._args: list[BoltArgs] = []
         self._template = args_of(workload, candidate.launch, sm_count)
 

@@ -76,27 +76,33 @@ class Sm90Split:
         return rules.score(candidate.kernel, point_of(candidate.kernel), candidate.launch, workload, gpu)
 
     def source(self, kernel: Kernel) -> str:
-        names = ("tile_m", "tile_n", "tile_k", "stages", "blocks_per_sm")
-        body = render(
-            __file__,
-            "kernel.cu.jinja",
-            chain=kernel.epilogue.functor("EpilogueChain"),
-            conv=kernel["op"] == "conv",
-            element=memory_type(kernel.dtype),
-            element_d=memory_type(kernel.epilogue.output),
-            layout_a=_LAYOUTS[kernel.layout_a],
-            layout_b=_LAYOUTS[kernel.layout_b],
-            swap=bool(kernel.int("swap")),
-            vec=kernel.alignment[2],
-            **{name: kernel.int(name) for name in names},
-        )
-        return wrap(kernel, ("bolt/sm90_split.hpp",), body)
+        return wrap(kernel, ("bolt/sm90_split.hpp",), kernel_body(kernel))
 
     def flags(self, kernel: Kernel, gpu: GpuSpec) -> tuple[str, ...]:
         return FLAGS
 
     def compile_seconds(self, kernel: Kernel) -> tuple[float, float]:
         return 30.0, 4.0
+
+
+def kernel_body(kernel: Kernel, padded_from: int = 0) -> str:
+    """The C++ of a kernel inside its namespace; `padded_from` runs it on operands that are read so many elements at a
+    time and filled up first (sm90_padded)."""
+    names = ("tile_m", "tile_n", "tile_k", "stages", "blocks_per_sm")
+    return render(
+        __file__,
+        "kernel.cu.jinja",
+        chain=kernel.epilogue.functor("EpilogueChain"),
+        conv=kernel["op"] == "conv",
+        element=memory_type(kernel.dtype),
+        element_d=memory_type(kernel.epilogue.output),
+        layout_a=_LAYOUTS[kernel.layout_a],
+        layout_b=_LAYOUTS[kernel.layout_b],
+        swap=bool(kernel.int("swap")),
+        vec=kernel.alignment[2],
+        padded_from=padded_from,
+        **{name: kernel.int(name) for name in names},
+    )
 
 
 def point_of(kernel: Kernel) -> space.Point:

@@ -74,13 +74,13 @@ def lay(kernel: Kernel, point: Point, splits: int, workload: Single, gpu: GpuSpe
     return Shape(tiles, ceil(k_tiles(point, workload) / splits), ctas, resident, turns)
 
 
-def objection(point: Point, workload: Single, gpu: GpuSpec) -> str | None:
+def objection(point: Point, workload: Single, gpu: GpuSpec, most_filled: float = MOST_FILLED) -> str | None:
     """What this family leaves to the others, or a tile that is mostly empty."""
     rows, columns, batch = extents(workload)
     if isinstance(workload, GemmWorkload) and batch > 65535:
         return f"batch {batch} is more than 65535"
     rounds = tile_count(point, workload) / gpu.sm_count
-    if rounds > MOST_FILLED:
+    if rounds > most_filled:
         return f"{rounds:.1f} tiles for each SM: there is nothing to gain from splitting K"
     for axis, tile, extent, least in (
         ("rows", point.rows, rows, 8 if point.swap else 64),

@@ -9,7 +9,7 @@ from templates.types import DType
 # split; the small ones serve outputs of a few rows or columns.
 TILES = (
     (64, 32), (64, 64), (64, 96), (64, 128), (64, 192), (64, 256),
-    (128, 32), (128, 64), (128, 96), (128, 128), (128, 160), (128, 192), (192, 64), (192, 128),
+    (128, 32), (128, 64), (128, 96), (128, 128), (128, 192), (192, 64), (192, 128),
 )  # fmt: skip
 # Of D^T: N x M. wgmma takes 64 rows and as few as 8 columns, so a small M costs what it is.
 SWAPPED = ((64, 8), (64, 16), (64, 32), (64, 64), (128, 8), (128, 16), (128, 32), (128, 64))

@@ -28,10 +28,12 @@ class Case:
     layout_a: MatrixLayout = ROW
     layout_b: MatrixLayout = COL
     columns: int = 0  # of D, which decide how wide sm90_split stores; 0: as wide as it can
+    depth: int = 0  # of K or the channels, which decide how wide sm90_padded reads
 
     @property
     def gemm(self) -> bool:
-        return self.family == "sm90_gemm" or (self.family == "sm90_split" and not self.stem.endswith("_conv"))
+        of_gemm = self.family in ("sm90_split", "sm90_padded") and not self.stem.endswith("_conv")
+        return of_gemm or self.family == "sm90_gemm"
 
     def specialise(self, workload: Workload) -> Workload:
         epilogue = parse_epilogue(self.epilogue)
@@ -52,6 +54,8 @@ class Case:
         shape: Workload = GEMM_SHAPES[0] if self.gemm else CONV_SHAPES[0]
         if self.columns:
             shape = replace(shape, n=self.columns) if self.gemm else replace(shape, k=self.columns)
+        if self.depth:
+            shape = replace(shape, k=self.depth) if self.gemm else replace(shape, c=self.depth)
         sample = self.specialise(shape)
         return next(k for k in families()[self.family].kernels(sample, gpu) if k.stem == self.stem)
 
@@ -61,7 +65,7 @@ class Case:
         if self.family == "sm90_gemm" and not self.stem.endswith("stream_k"):
             orders = [(0, 1), (1, 1), (2, 1), (1, 2), (2, 8)]
             found = [Launch(raster=r, swizzle=s, pdl=p) for r, s in orders for p in (False, True)]
-        if self.family == "sm90_split":
+        if self.family in ("sm90_split", "sm90_padded"):
             k_tiles = split_rules.k_tiles(split_point(self.kernel(gpu)), workload)  # type: ignore[arg-type]
             every = [Launch(splits=s, raster=r, pdl=p) for s in range(1, 9) for r, p in ((0, False), (1, True))]
             found = [c for c in every if c.splits <= k_tiles]
@@ -82,6 +86,9 @@ GEMM_SHAPES = [
     GemmWorkload(200, 77, 1032),  # these three only for families that store without TMA
     GemmWorkload(3, 250, 2048, batch=2),
     GemmWorkload(48, 333, 520),
+    GemmWorkload(130, 72, 479),  # and these for operands that are filled up
+    GemmWorkload(65, 40, 46, batch=3),
+    GemmWorkload(33, 24, 300),
 ]
 SHARED_B = GemmWorkload(200, 136, 72, batch=3, shared_b=True)  # a TMA stride of zero
 
@@ -104,11 +111,24 @@ CONV_SHAPES = [
     ConvWorkload(2, 19, 23, 64, 56, 3, 5, (1, 2, 0, 3), (1, 1), (2, 1)),
     ConvWorkload(2, 20, 18, 32, 64, 3, 3, (0, 0, 1, 1), (2, 2)),
     ConvWorkload(4, 12, 12, 16, 24, 3, 3, (2, 0, 2, 1)),
+    _conv(3, 20, 26, 46, 32, 3, 3, 1, 1, 1),
+    _conv(2, 14, 19, 174, 64, 5, 7, 2, 1, 1),
+    _conv(2, 21, 17, 13, 40, 3, 3, 1, 2, 1),
     _conv(3, 7, 7, 256, 77, 3, 3, 1, 1, 1),  # the channels are for families that store without TMA
 ]
 
 GEMMS = [
     *(Case("sm90_gemm", "128x128x64_2x1_pingpong", chain) for chain in CHAINS),
+    *(Case("sm90_gemm", "128x96x64_1x2_pingpong_swap", chain) for chain in CHAINS),
+    Case("sm90_gemm", "256x96x64_1x2_cooperative_swap", "bias+add+relu"),
+    Case("sm90_gemm", "64x32x64_1x1_pingpong_swap"),
+    Case("sm90_gemm", "128x96x64_1x1_pingpong_swap", "bias+add+relu", layout_a=COL, layout_b=ROW),
+    Case("sm90_gemm", "128x96x64_1x1_cooperative_swap", "bias+add+relu->f32", DType.BF16),
+    Case("sm90_gemm", "192x128x64_1x2_pingpong", "bias+add+relu"),
+    Case("sm90_gemm", "192x64x64_2x2_pingpong"),
+    Case("sm90_gemm", "256x192x64_1x2_cooperative", "bias+add+relu"),
+    Case("sm90_gemm", "128x64x64_1x4_pingpong"),
+    Case("sm90_gemm", "64x64x32_1x1_pingpong"),
     Case("sm90_gemm", "64x128x64_1x2_pingpong"),
     Case("sm90_gemm", "64x64x128_1x1_pingpong"),
     Case("sm90_gemm", "64x16x64_1x1_pingpong", "bias+add+relu"),
@@ -149,7 +169,7 @@ SPLIT_GEMMS = [
     Case("sm90_split", "64x32x128", "bias+add+relu"),
     Case("sm90_split", "64x256x64"),
     Case("sm90_split", "192x128x64", "bias+add+relu"),
-    Case("sm90_split", "128x160x64", columns=77),
+    Case("sm90_split", "128x96x64", columns=77),
     Case("sm90_split", "64x96x64", "bias+add+relu", columns=250),
     *(Case("sm90_split", "64x16x128_swap", chain) for chain in CHAINS),
     Case("sm90_split", "128x8x64_swap", "bias+add+relu"),
@@ -167,5 +187,13 @@ SPLIT_CONVS = [
     Case("sm90_split", "128x192x64_conv", "bias+silu+mul"),
     Case("sm90_split", "64x96x64_conv", "bias+add+relu", columns=77),
 ]
+PADDED = [
+    Case("sm90_padded", "64x64x64", depth=479),
+    Case("sm90_padded", "128x32x64", "bias+add+relu", depth=46),
+    Case("sm90_padded", "64x32x128", "bias+gelu_erf->f32", DType.BF16, depth=300),
+    Case("sm90_padded", "64x32x64_conv", depth=46),
+    Case("sm90_padded", "192x64x64_conv", "bias+add+relu", depth=46),
+    Case("sm90_padded", "128x32x64_conv", "bias", depth=13),
+]
 SPLITS = SPLIT_GEMMS + SPLIT_CONVS
-CASES = GEMMS + CONVS + DIRECTS + SPLITS
+CASES = GEMMS + CONVS + DIRECTS + SPLITS + PADDED

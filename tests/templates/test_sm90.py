@@ -113,6 +113,13 @@ def test_points_of_kernels_and_of_older_records():
     assert not any("operands" in dict(k.params) for k in GEMM.kernels(ALL[0], H200) if not k.stem.endswith("_swap"))
 
 
+def test_every_width_is_one_instruction():
+    """CUTLASS would make 112 columns of seven instructions of 16 and say nothing."""
+    widths = {16, 32, 64, 96, 128, 192, 256}
+    assert {k.int("tile_n") for k in GEMM.kernels(ALL[0], H200)} == widths
+    assert {k.int("tile_n") for k in families()["sm90_split"].kernels(ALL[0], H200)} <= widths | {8}
+
+
 def test_multicast_parts_hold_whole_atoms_of_the_shared_memory():
     across = replace(ALL[0], layout_b=MatrixLayout.ROW)
     stems = {k.stem for k in legal(GEMM, across)}

@@ -40,6 +40,8 @@ struct Runner {
     return Operands::can_implement(args) ? BOLT_OK : BOLT_E_UNSUPPORTED;
   }
 
+  static size_t workspace(bolt_args const&) { return 0; }
+
   static int run(bolt_args const& args, cudaStream_t stream) {
     if (int refused = check(args)) return refused;
     typename Kernel_::Params params{};

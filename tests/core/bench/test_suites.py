@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from core.bench.suites import read_shapes, suite
+from core.bench.suites import odd, read_shapes, suite
 from core.errors import BoltError
 from core.search.rank import rank
+from core.session import open_model
 from templates.gpu import KNOWN_GPUS
 from templates.workload import ConvWorkload, GemmWorkload, Pair, parse_workload
 
@@ -19,8 +20,34 @@ def test_a_one_by_one_conv_is_its_gemm() -> None:
 
 def test_conv_shapes_keep_the_published_outputs() -> None:
     convs = [w for w in suite("conv").values() if isinstance(w, ConvWorkload)]
-    assert len(convs) == 9
     assert all((w.p, w.q) == (w.h // w.stride[0], w.w // w.stride[1]) for w in convs)
+
+
+def test_the_convolutions_are_every_one_of_the_three_networks() -> None:
+    """Those of the built-in models, which the planner made of their graphs; of MobileNet-V2 its widest and its last."""
+    found = {w.key for w in suite("conv").values()}
+    for model in ("resnet50", "repvgg-a0"):
+        planned = {k for k in open_model(model, 32).plan.workloads if not k.startswith("gemm 32x1000x")}
+        assert planned <= found, planned - found
+    assert {"n32 7x7 960->960 3x3 s1 g960 bias+clip(0,6)", "n32 7x7 320->1280 1x1 s1 bias+clip(0,6)"} <= set(
+        suite("conv")
+    )
+    assert len(found) == len(suite("conv"))
+
+
+def test_the_gemm_suite_reaches_from_one_row_to_many_and_has_odd_shapes() -> None:
+    gemms = suite("gemm")
+    assert len(gemms) == 42
+    assert {w.m for w in gemms.values()} >= {1, 8, 32, 1280, 16384}
+    assert 6 <= sum(map(odd, gemms.values())) <= 12
+    assert not odd(gemms["4096x4096x4096"]) and odd(gemms["1024x50257x768"]) and odd(gemms["2048x512x479"])
+
+
+def test_the_paddings_are_the_papers_and_the_audit_has_twelve() -> None:
+    assert len(suite("padding")) == 6 and all(map(odd, suite("padding").values()))
+    assert len(suite("audit")) == 12
+    with pytest.raises(KeyError):
+        suite("nothing")
 
 
 def test_every_activation_has_a_gemm_and_a_conv() -> None:

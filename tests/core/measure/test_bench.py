@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -105,6 +106,18 @@ def test_a_vendor_alone(vendor: dict[str, dict[str, Launch]], host_reference: Pa
     [found] = made.final([], vendor=True)
     assert isinstance(found, Measurement) and found.source == "cublasLt 13.0.2"
     assert made.final([], vendor=False) == []
+
+
+def test_a_kernel_of_the_first_steps_is_followed_by_a_pointwise_one(host_reference: Path, host_kernels: Path) -> None:
+    longer = replace(WORKLOAD, epilogue=parse_epilogue("bias+relu+tanh"))
+    first = Candidate(Kernel("host", (), parse_epilogue("bias+relu"), stem="good"))
+    made = Bench(HostRuntime(), lambda name: None, lambda text: None)
+    made.prepare(longer, host_reference)
+    [found] = made.final([(first, host_kernels)], vendor=False)
+    assert isinstance(found, Measurement), found  # verified against the whole chain
+    made.prepare(replace(WORKLOAD, epilogue=parse_epilogue("bias+tanh")), host_reference)
+    [refused] = made.final([(first, host_kernels)], vendor=False)
+    assert isinstance(refused, Failure) and "does not begin with" in refused.reason
 
 
 def test_preparing_again_gives_the_memory_back(host_reference: Path, host_kernels: Path) -> None:
