@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import isfinite, isqrt
 from typing import TYPE_CHECKING
 
 from templates.attention import AttentionWorkload
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from core.measure.tensors import Slot
 
 WORKSPACE_BYTES = 64 << 20
+_IMAGES = (32, 64, 16, 8, 4, 2, 1)  # of a 1x1 convolution that became a product, the usual batch first
 _PART_FINALISTS = 2  # algorithms of each operator of a pair, every combination of which is measured as a chain
 
 
@@ -88,18 +89,41 @@ def peers(context: VendorContext) -> Peers:
     if isinstance(context.workload, AttentionWorkload):
         return Peers(notes=["attention has no vendor kernel to compare with here"])
     found = Peers()
-    libraries = {
-        GemmWorkload: ("cuBLASLt", cublaslt.peers),
-        ConvWorkload: ("cuDNN", cudnn.peers),
-    }
-    name, ask = libraries[type(context.workload)]
-    try:
-        found.found = ask(context)
-    except VendorAbsent as error:
-        found.notes.append(f"{name} not compared: {error}")
-    except VendorError as error:
-        found.notes.append(f"{name} not compared on {context.workload.key}: {error}")
+    image = as_convolution(context.workload)
+    libraries = [("cuBLASLt", cublaslt.peers, context)] if isinstance(context.workload, GemmWorkload) else []
+    if image is not None:
+        libraries.append(("cuDNN", cudnn.peers, replace(context, workload=image)))
+    for name, ask, asked in libraries:
+        try:
+            found.found += ask(asked)
+        except VendorAbsent as error:
+            found.notes.append(f"{name} not compared: {error}")
+        except VendorError as error:
+            found.notes.append(f"{name} not compared on {context.workload.key}: {error}")
     return found
+
+
+def as_convolution(workload: Workload) -> ConvWorkload | None:
+    """The convolution that cuDNN is asked for: the workload itself, or the 1x1 one of stride 1 that a product may be.
+
+    The planner makes products of such convolutions, and their images can't be told from it. A product is taken for one
+    when its rows are up to 64 images, a power of two, of a square whose side is not: 7, 14, 28, 56, 112, but also 10,
+    20, 40. Rows of 2^n, a batch of tokens as often as pixels, are left to cuBLASLt.
+    """
+    if isinstance(workload, ConvWorkload):
+        return workload
+    if not isinstance(workload, GemmWorkload) or workload.batch > 1 or workload.shared_b:
+        return None
+    if (workload.layout_a, workload.layout_b) != ("row", "col"):
+        return None
+    for images in _IMAGES:
+        side = isqrt(workload.m // images)
+        if side * side * images == workload.m and side > 2 and side & (side - 1):
+            return ConvWorkload(
+                images, side, side, workload.k, workload.n, 1, 1, dtype=workload.dtype,
+                accumulator=workload.accumulator, epilogue=workload.epilogue,
+            )  # fmt: skip
+    return None
 
 
 def prepare(workload: Workload) -> bool:
@@ -111,8 +135,9 @@ def prepare(workload: Workload) -> bool:
 
     if isinstance(workload, Pair):
         return any(prepare(part) for part in workload.parts)
+    image = as_convolution(workload)
     try:
-        return isinstance(workload, ConvWorkload) and cudnn.prepare(workload)
+        return image is not None and cudnn.prepare(image)
     except VendorError:
         return False
 
