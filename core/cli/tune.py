@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,6 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpus", type=_gpu_count, default=1, metavar="N|all", help="GPUs of one kind that measure side by side (1)"
     )
+    parser.add_argument(
+        "--scheduler", metavar="ADDR", help="compile and measure on the workers of this scheduler (core.cluster)"
+    )
     parser.add_argument("--batch", type=_positive_int, metavar="N", help="batch size (default: the model's own)")
     parser.add_argument("--dtype", choices=_DTYPES, default="fp16", help="what the kernels compute in (default: fp16)")
     parser.add_argument("--plan", metavar="FILE", help="take the regions of this plan file instead of planning")
@@ -53,6 +57,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--persistent", metavar="FILE",
         help="also tune chains that could run as one kernel, and write the plan with those that pay to FILE",
     )  # fmt: skip
+    parser.add_argument(
+        "--audit", action="store_true",
+        help="measure the whole legal space of every workload (hours) and report what the ranked search gives away",
+    )  # fmt: skip
+    parser.add_argument(
+        "--most", type=_positive_int, metavar="N", help="with --audit: measure the N most promising kernels only"
+    )
     parser.add_argument("--record-run", metavar="FILE", help="keep the run's events in FILE (.jsonl.gz) for `replay`")
 
 
@@ -62,13 +73,33 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
 
     dtype = DType(_DTYPES[args.dtype])
     if args.replay:
-        if args.persistent:
-            raise RecordError("--persistent measures, --replay does not", "leave one of them out")
+        for given, option in ((args.persistent, "--persistent"), (args.audit, "--audit")):
+            if given:
+                raise RecordError(f"{option} measures, --replay does not", "leave one of them out")
         return _replay(args, reporter, dtype)
     session = open_model(args.model, args.batch, dtype, args.plan)
     if not session.plan.workloads:
         reporter.log(f"{session.name} has no region that is tuned")
+    if args.audit:
+        return _audit(args, reporter, session)
     return _tune(args, reporter, session)
+
+
+def _audit(args: argparse.Namespace, reporter: Reporter, session: "Session") -> int:
+    """The whole space of each of the model's workloads, and the regret of the ranked search; --limit is audited."""
+    from core.bench import audit, table
+    from core.cli.tuning_view import TuningView
+    from core.search.rank import DEFAULT_LIMIT
+
+    workloads = {r.id: r.workload for r in session.plan.regions if r.workload is not None}
+    distinct = {w: region for region, w in reversed(workloads.items())}
+    with TuningView(reporter) as view:
+        data = audit.measure(
+            f"audit-{session.name}", {region: w for w, region in distinct.items()}, view, args.limit or DEFAULT_LIMIT,
+            args.most, args.gpu,
+        )  # fmt: skip
+    reporter.result(data, lambda: table.text(data))
+    return 0
 
 
 def _tune(args: argparse.Namespace, reporter: Reporter, session: "Session") -> int:
@@ -77,10 +108,24 @@ def _tune(args: argparse.Namespace, reporter: Reporter, session: "Session") -> i
     from core.tuner.local import local_job
 
     options = Options(args.budget, args.limit or DEFAULT_LIMIT, not args.no_vendor, args.retune)
+    if args.scheduler:
+        return _tune_on_cluster(args, reporter, session, options)
     if args.persistent:
         return _tune_pairs(args, reporter, session, options)
     with local_job(session.plan, options, args.gpu, args.runtime, args.jobs, gpus=args.gpus) as job:
         return show(job, reporter, session, job.identity.gpu.name, True, args.record_run)
+
+
+def _tune_on_cluster(args: argparse.Namespace, reporter: Reporter, session: "Session", options: "Options") -> int:
+    """Tunes for every kind of GPU that the workers have; the first is told as it goes on, the others at the end."""
+    from core.cluster.job import KindsJob, cluster_job
+    from core.cluster.tasks import Parts
+
+    if args.persistent:
+        raise RecordError("--persistent tunes on this machine's GPU, not with --scheduler", "leave one of them out")
+    with cluster_job(session.plan, options, args.scheduler, args.gpu, parts=Parts(args.runtime)) as job:
+        others = job.others if isinstance(job, KindsJob) else {}
+        return show(job, reporter, session, job.identity.gpu.name, True, args.record_run, others)
 
 
 def _tune_pairs(args: argparse.Namespace, reporter: Reporter, session: "Session", options: "Options") -> int:
@@ -127,9 +172,18 @@ def _replay(args: argparse.Namespace, reporter: Reporter, dtype: "DType") -> int
 
 
 def show(
-    job: Job, reporter: Reporter, session: "Session", gpu: str, measured: bool, record_run: str | None = None
+    job: Job,
+    reporter: Reporter,
+    session: "Session",
+    gpu: str,
+    measured: bool,
+    record_run: str | None = None,
+    others: "Mapping[str, dict[str, WorkloadFinished]] | None" = None,
 ) -> int:
-    """Runs a job with its progress on stderr, prints the result, and returns the exit status."""
+    """Runs a job with its progress on stderr, prints the result, and returns the exit status.
+
+    `others`: results for other kinds of GPU, by name, there when the job is over.
+    """
     from core.cli.tuning_view import TuningView, result_json, result_text
     from core.tuner.runfile import RunWriter
 
@@ -145,8 +199,11 @@ def show(
                 listener(event)
 
         results = run_interruptibly(job, tell)
-    data = result_json(session.plan, gpu, results, time.monotonic() - started, measured)
-    reporter.result(data, lambda: result_text(data))
+    seconds = time.monotonic() - started
+    data = result_json(session.plan, gpu, results, seconds, measured)
+    more = [result_json(session.plan, name, found, seconds, measured) for name, found in (others or {}).items()]
+    whole = {**data, "others": more} if more else data
+    reporter.result(whole, lambda: "\n\n".join(map(result_text, [data, *more])))
     if job.cancelled:
         raise Cancelled("stopped; what was measured is kept, the same command goes on from there")
     return _status(data)

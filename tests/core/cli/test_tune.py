@@ -3,6 +3,7 @@ import json
 import os
 import signal
 import threading
+from functools import partial
 
 import pytest
 
@@ -10,6 +11,7 @@ from core import cli
 from core.fusion.plan import FusionPlan, Kind, Region
 from core.records.rows import Identity
 from core.records.store import Records
+from core.search.rank import rank
 from core.session import Session
 from core.tuner.job import Options, TuningJob
 from tests.core.tuning_stubs import SimulatedBuilder, SimulatedMeasurer, StubFamily, gemm, gpu_identity
@@ -182,3 +184,26 @@ def test_persistent_tunes_pairs_and_writes_the_plan_with_those_that_pay(bench, c
     (group,) = json.loads((tmp_path / "plan.json").read_text())["groups"]
     assert group == {"kind": "b2b_gemm", "nodes": ["fc1", "fc2"]}
     assert cli.run(["tune", "toy", "--replay", "--persistent", "x"]) == 1
+
+
+def test_audit_measures_everything_and_tells_the_regret(bench, capsys, monkeypatch):
+    @contextlib.contextmanager
+    def local_job(work, options, gpu, cache):
+        assert options.limit > 1000 and not options.vendor and options.retune
+        records = Records(shipped=[], families={"stub": bench.family})
+        measurers = [SimulatedMeasurer()]
+        yield TuningJob(work, IDENTITY, SimulatedBuilder(), measurers, records, options, {"stub": bench.family})
+
+    monkeypatch.setattr("core.bench.audit.local_job", local_job)
+    monkeypatch.setattr("core.bench.audit.rank", partial(rank, families={"stub": bench.family}))
+    assert cli.run(["tune", "toy", "--audit", "--limit", "1", "--json"]) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert out["suite"] == "audit-toy" and [r["name"] for r in out["rows"]] == ["fc0", "fc1"]
+    assert all("4 measured" in r["peer"] for r in out["rows"])
+    assert out["regret"]["worst"] >= out["regret"]["median"] >= 0
+
+
+@pytest.mark.parametrize("option", [["--audit"], ["--persistent", "plan.json"]])
+def test_what_measures_is_not_replayed(bench, option, capsys):
+    assert cli.run(["tune", "toy", "--replay", *option]) == 1
+    assert f"{option[0]} measures, --replay does not" in capsys.readouterr().err
