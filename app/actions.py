@@ -115,6 +115,7 @@ class Actions:
         for name, spec in SPECS.items():
             action = QAction(spec.text, window)
             action.setToolTip(_tip(spec))
+            action.setData(spec.text)  # what it is called, whatever it says of the selection now
             action.setCheckable(spec.checkable)
             if spec.keys:
                 action.setShortcut(QKeySequence(spec.keys))
@@ -136,6 +137,10 @@ class Actions:
         action.setStatusTip(unless)
 
     def set_theme(self, theme: Theme) -> None:
+        self.theme = theme
+        more = self.window.findChild(QToolButton, "qt_toolbar_ext_button")
+        if more is not None:  # Qt's own arrow to what has no room; it knows no dark
+            more.setIcon(icon("forward", theme))
         tokens = {"tune": "accent_text", "cancel": "bad"}
         for name, spec in SPECS.items():
             if spec.icon:
@@ -196,6 +201,7 @@ class Actions:
         bar.addWidget(stretch)
         for name in ("palette", "theme"):
             self._button(bar, name, small=True)
+        self.set_theme(self.theme)
         return bar
 
     def small_button(self, name: str) -> QToolButton:

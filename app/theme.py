@@ -82,6 +82,7 @@ def apply(app: QApplication, chosen: Theme) -> None:
     tokens = {token.replace(".", "_"): value for token, value in chosen._hex.items()}
     tokens["chevron"] = (RESOURCES / "icons" / f"chevron-{chosen.name}.svg").as_posix()
     tokens["up"] = (RESOURCES / "icons" / f"chevron-up-{chosen.name}.svg").as_posix()
+    tokens["check"] = (RESOURCES / "icons" / f"check-{chosen.name}.svg").as_posix()
     tokens["close"] = (RESOURCES / "icons" / f"close-{chosen.name}.svg").as_posix()
     app.setStyleSheet(Template((RESOURCES / "themes" / "style.qss").read_text()).substitute(tokens))
 

@@ -2,15 +2,18 @@
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QSizePolicy, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QToolButton, QVBoxLayout, QWidget
 
 from app.document import Document
 from app.format import micros
 from app.graph.item import STATE_TOKENS, Mode, longest_us
+from app.graph.keys import Keys
 from app.graph.minimap import Minimap
 from app.graph.model import FAMILIES
 from app.graph.view import GraphView
 from app.theme import Theme, icon
+
+BESIDE = 90  # pixels of the bar that are neither key nor mode nor tools
 
 
 class Legend(QWidget):
@@ -29,21 +32,20 @@ class Legend(QWidget):
         self.mode.setToolTip("What colour means in the graph")
         for mode in Mode:
             self.mode.addItem(mode.value, mode)
-        holder = QWidget()  # a long key is cut off; it never widens the window
-        holder.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self.keys = QHBoxLayout(holder)
-        self.keys.setContentsMargins(0, 0, 0, 0)
-        self.keys.setSpacing(5)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(10, 5, 10, 5)
-        layout.setSpacing(8)
-        layout.addWidget(QLabel("Colour"))
-        layout.addWidget(self.mode)
-        layout.addSpacing(6)
-        layout.addWidget(holder, 1)
+        self.keys = Keys(theme)
+        self.bar = QHBoxLayout()
+        self.bar.setSpacing(8)
+        self.bar.addWidget(QLabel("Colour"))
+        self.bar.addWidget(self.mode)
+        self.bar.addSpacing(6)
+        self.bar.addWidget(self.keys, 1)
         self.tools = QHBoxLayout()
         self.tools.setSpacing(2)
-        layout.addLayout(self.tools)
+        self.bar.addStretch(0)
+        self.bar.addLayout(self.tools)
+        self.rows = QVBoxLayout(self)
+        self.rows.setContentsMargins(10, 5, 10, 5)
+        self.rows.addLayout(self.bar)
         self.mode.currentIndexChanged.connect(self._changed)
 
     def set_document(self, document: Document | None) -> None:
@@ -63,19 +65,24 @@ class Legend(QWidget):
         self.mode_changed.emit(self.current)
 
     def rebuild(self) -> None:
-        while item := self.keys.takeAt(0):
-            if widget := item.widget():
-                widget.hide()
-                widget.deleteLater()
-        for color, text in self._entries():
-            swatch = QLabel()
-            swatch.setFixedSize(11, 11)
-            swatch.setStyleSheet(f"background: {color}; border-radius: 3px; padding: 0;")
-            self.keys.addWidget(swatch)
-            self.keys.addWidget(QLabel(text))
-            self.keys.addSpacing(8)
-        self.keys.addStretch(1)
+        self.keys.show_entries(self._entries(), self.theme)
+        self._give_room()
         self.setVisible(self.document is not None)
+
+    def _give_room(self) -> None:
+        """The key beside its mode where one line holds it, else under it, over the whole width."""
+        others = self.mode.sizeHint().width() + self.tools.sizeHint().width() + BESIDE
+        beside = self.keys.one_line() <= self.width() - others
+        if beside and self.rows.indexOf(self.keys) >= 0:
+            self.rows.removeWidget(self.keys)
+            self.bar.insertWidget(self.bar.count() - 2, self.keys, 1)
+        elif not beside and self.rows.indexOf(self.keys) < 0:
+            self.bar.removeWidget(self.keys)
+            self.rows.addWidget(self.keys)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._give_room()
 
     def _entries(self) -> list[tuple[str, str]]:
         document, t = self.document, self.theme
@@ -282,5 +289,5 @@ class Canvas(QWidget):
     def _arrange(self) -> None:
         self.finder.adjustSize()
         self.finder.move(self.width() - self.finder.width() - 12, 46)
-        self.minimap.move(self.width() - self.minimap.width() - 12, self.height() - self.minimap.height() - 12)
+        self.minimap.fit_into(self.size())
         self.note.setGeometry(0, self.height() // 2 - 40, self.width(), 80)

@@ -1,13 +1,14 @@
 """Advice on the model itself. What gives it (core/advise) fills the panel; until then it says where to look instead."""
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QStackedWidget, QVBoxLayout, QWidget
 
 from app.document import Document
 from app.follow import Follower
 from app.run import Changes
 from app.theme import Theme
 
+WIDTH = 640  # pixels that a line of words is read well in
 NO_MODEL = "Open a model: what could be changed in it, and what that would give, stands here."
 NOT_TUNED = "Press Tune first: advice is given by measured prices, and nothing of this model was measured yet."
 NONE_YET = (
@@ -26,9 +27,13 @@ class AdvicePanel(QWidget):
         self.empty = QLabel(wordWrap=True)
         self.empty.setObjectName("muted")
         self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.empty.setMargin(24)
+        self.empty.setMaximumWidth(WIDTH)
+        page = QWidget()
+        centred = QHBoxLayout(page)
+        centred.setContentsMargins(24, 24, 24, 24)
+        centred.addWidget(self.empty)
         self.pages = QStackedWidget()
-        self.pages.addWidget(self.empty)
+        self.pages.addWidget(page)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.pages)

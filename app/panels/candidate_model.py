@@ -103,7 +103,7 @@ class CandidateModel(QAbstractTableModel):
             Column("Cluster", 80, self._cluster, self._cluster),
             Column("Stages", 80, self._stages, lambda r: int(self._stages(r) or 99), True),
             Column("Schedule", 104, self._schedule, self._schedule),
-            Column("State", 166, lambda r: r.state.value, lambda r: STATE_ORDER.get(r.state, 9)),
+            Column("State", 190, lambda r: r.state.value, lambda r: STATE_ORDER.get(r.state, 9)),
             Column("Time", 84, lambda r: micros(r.us) if r.us is not None else "", lambda r: r.us or LAST, True),
             Column("Spread, us", 124, _spread, _spread_width, True),
             Column("Vendor", 70, self._speedup_text, lambda r: -(self.speedup(r) or 0.0), True),

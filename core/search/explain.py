@@ -44,7 +44,7 @@ def explain(
     params = [(n, str(v), MEANINGS.get(n, "")) for n, v in candidate.kernel.params]
     launch = candidate.launch
     params += [
-        (n, str(v), LAUNCHES[n])
+        (n, "on" if v is True else str(v), LAUNCHES[n])
         for n, v, usual in (
             ("raster", launch.raster, 0), ("swizzle", launch.swizzle, 1), ("splits", launch.splits, 1),
             ("pdl", launch.pdl, False), ("variant", launch.variant, 0),

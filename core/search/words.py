@@ -44,6 +44,7 @@ MEANINGS = {
     "operands": "swapped: the transposed product is computed, which cuts the rows of the output more finely",
     "op": "what the kernel is built for: gemm or conv",
     "buffers": "output buffers that take turns",
+    "rows": "rows of the output that a thread block computes",
     "columns": "pixels of a row that a thread block computes",
     "phases": "filter rows that one pass serves",
     "warps": "warps of a thread block, 16 queries of attention each",
