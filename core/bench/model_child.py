@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from core.errors import BoltError
+
 _ROUNDS = 15
 _ROUND_MS = 20.0
 
@@ -99,4 +101,8 @@ def _sample(torch: Any, call: Callable[[], None], runs: int) -> float:
 
 if __name__ == "__main__":
     wanted = json.loads(sys.argv[1])
-    print(json.dumps(work(wanted) if "folder" in wanted else compile_peer(wanted)), flush=True)
+    try:
+        found = work(wanted) if "folder" in wanted else compile_peer(wanted)
+    except BoltError as failure:
+        sys.exit(f"error: {failure}")
+    print(json.dumps(found), flush=True)

@@ -47,11 +47,15 @@ class TorchPeer:
         return self._capture(self._module, tensors)
 
     def captured_compiled(self, tensors: list[Any]) -> tuple[Callable[[], None], float]:
-        """(torch.compile max-autotune as one CUDA graph, seconds it took to compile)."""
+        """(torch.compile max-autotune as one CUDA graph, seconds of compiling). Raises BoltError when it fails."""
         begin = time.perf_counter()
         compiled = self._torch.compile(self._module, mode="max-autotune-no-cudagraphs", fullgraph=True)
-        with self._torch.inference_mode():
-            compiled(*tensors)
+        try:
+            with self._torch.inference_mode():
+                compiled(*tensors)
+        except Exception as error:  # a compiler of someone else's: it may raise anything, and the rest goes on without
+            said = str(error).strip().splitlines() or [""]
+            raise BoltError(f"torch.compile failed: {type(error).__name__}: {said[0]}", "use --no-compile") from error
         self._torch.cuda.synchronize()
         seconds = time.perf_counter() - begin
         return self._capture(compiled, tensors), seconds
