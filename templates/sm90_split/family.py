@@ -1,6 +1,7 @@
 """The cluster split-K family: one warp group a CTA, K cut over the CTAs of a cluster, the epilogue after their sum."""
 
 from collections.abc import Iterator
+from math import inf
 
 from templates.emit import render, wrap
 from templates.family import Candidate, Kernel, Launch, Score
@@ -65,7 +66,9 @@ class Sm90Split:
             return f"built for a {kernel['op']}"
         if columns_of(workload) % kernel.alignment[2]:
             return f"{columns_of(workload)} columns are not a multiple of {kernel.alignment[2]}, the width of a store"
-        return rules.objection(point_of(kernel), workload, gpu)
+        # Nobody else on Hopper stores rows that TMA can't: those products are taken however many tiles they have.
+        others = columns_of(workload) * workload.epilogue.output.itemsize % TMA_BYTES == 0
+        return rules.objection(point_of(kernel), workload, gpu, rules.MOST_FILLED if others else inf)
 
     def launches(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> list[Launch]:
         return rules.launches(kernel, point_of(kernel), workload, gpu) if isinstance(workload, Single) else []

@@ -50,6 +50,13 @@ def test_more_tiles_than_a_few_rounds_are_left_to_the_persistent_families():
     assert all("nothing to gain" in (SPLIT.illegal(k, large, H200) or "") for k in SPLIT.kernels(large, H200))
 
 
+def test_large_products_of_odd_width_are_taken_all_the_same():
+    head = GemmWorkload(1024, 50257, 768, epilogue=BIAS_RELU)
+    families_ = {r.kernel.family for r in rank(head, H200).candidates}
+    assert "sm90_split" in families_ and "sm90_gemm" not in families_
+    assert rank(head, H200).candidates[0].kernel.family == "sm90_split"
+
+
 @pytest.mark.parametrize(
     ("workload", "vec"),
     [(GemmWorkload(64, 50257, 768), 1), (GemmWorkload(64, 30522, 768), 2), (GemmWorkload(64, 1000, 768), 8)],
