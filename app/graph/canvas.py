@@ -66,7 +66,8 @@ class Legend(QWidget):
 
     def rebuild(self) -> None:
         self.keys.show_entries(self._entries(), self.theme)
-        self._give_room()
+        if self.isVisible():  # before that its width means nothing
+            self._give_room()
         self.setVisible(self.document is not None)
 
     def _give_room(self) -> None:
