@@ -1,5 +1,6 @@
 """Plan A against plan B: both sums as bars, and every difference with what it costs or saves."""
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QRectF, QSize, Qt
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 AS_IT_STANDS = "As it stands"
 AUTOMATIC = "Automatic plan"
-COLUMNS = ("In A", "A", "In B", "B", "B saves")
+COLUMNS = ("Regions in A", "Time in A", "Regions in B", "Time in B", "B saves")
 HATCH = Qt.BrushStyle.BDiagPattern
 
 
@@ -58,11 +59,12 @@ class Sums(QWidget):
         super().__init__()
         self.theme = theme
         self.sides: tuple[Side, ...] = ()
+        self.lines: tuple[str, ...] = ()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
-    def show_sides(self, *sides: Side) -> None:
-        self.sides = sides
-        self.setAccessibleName("; ".join(f"{n}: {side_line(s)}" for n, s in zip("AB", sides, strict=False)))
+    def show_sides(self, known: Mapping[str, Figure], *sides: Side) -> None:
+        self.sides, self.lines = sides, tuple(side_line(side, known) for side in sides)
+        self.setAccessibleName("; ".join(f"{n}: {line}" for n, line in zip("AB", self.lines, strict=False)))
         self.update()
 
     def sizeHint(self) -> QSize:
@@ -72,7 +74,7 @@ class Sums(QWidget):
         painter, t = QPainter(self), self.theme
         most = max((s.measured_us + s.estimated_us for s in self.sides), default=0.0)
         room = self.width() - self.NAMES
-        for row, (name, side) in enumerate(zip("AB", self.sides, strict=False)):
+        for row, (name, side, line) in enumerate(zip("AB", self.sides, self.lines, strict=False)):
             top = row * self.ROW
             painter.setPen(t["muted"])
             painter.setFont(base_font(12, bold=True))
@@ -84,13 +86,13 @@ class Sums(QWidget):
                 painter.fillRect(QRectF(self.NAMES + solid, top + 2, guess, 8), QBrush(t["muted"], HATCH))
             painter.setFont(base_font(11))
             where = QRectF(self.NAMES, top + 13, room, 16)
-            text = painter.fontMetrics().elidedText(side_line(side), Qt.TextElideMode.ElideRight, int(where.width()))
+            text = painter.fontMetrics().elidedText(line, Qt.TextElideMode.ElideRight, int(where.width()))
             painter.drawText(where, Qt.AlignmentFlag.AlignVCenter, text)
 
 
-def side_line(side: Side) -> str:
-    """ "412 us measured, 12.0 us estimated (2 regions), 14 regions not measured"."""
-    parts = [f"{micros(side.measured_us)} measured"] if side.measured_us else []
+def side_line(side: Side, known: Mapping[str, Figure]) -> str:
+    """ "412 us replayed, 12.0 us estimated (2 regions), 14 regions not measured"."""
+    parts = [f"{micros(side.measured_us)} {sources([side], known)}"] if side.measured_us else []
     if side.estimated:
         parts.append(f"{micros(side.estimated_us)} estimated ({_regions(len(side.estimated))})")
     if side.unknown:
@@ -98,11 +100,17 @@ def side_line(side: Side) -> str:
     return ", ".join(parts)
 
 
+def sources(sides: Iterable[Side], known: Mapping[str, Figure]) -> str:
+    """Where the measured times of some regions come from: "replayed", "measured, from records in an earlier run"."""
+    keys = {r.workload.key for side in sides for r in side.regions if r.workload is not None}
+    return ", ".join(sorted({known[key].source for key in keys if key in known and known[key].measured}))
+
+
 def _regions(count: int) -> str:
     return f"{count} region{'s' * (count != 1)}"
 
 
-def verdict(found: Comparison, sources: list[str]) -> str:
+def verdict(found: Comparison, source: str) -> str:
     """The comparison in a sentence; what is not known is said first."""
     if not found.differences:
         return "Both plans run the same regions."
@@ -113,7 +121,7 @@ def verdict(found: Comparison, sources: list[str]) -> str:
         unknown = sum(1 for d in found.differences if d.gain_us is None)
         return f"{said}No total: {unknown} of the differences are not measured on both sides. Tune both plans to know."
     word = "saves" if gain >= 0 else "costs"
-    return f"{said}Plan B {word} {micros(abs(gain))} ({', '.join(sources)})."
+    return f"{said}Plan B {word} {micros(abs(gain))} ({source})."
 
 
 class PlanCompare(QDialog):
@@ -141,6 +149,8 @@ class PlanCompare(QDialog):
         self.copy, close = QPushButton("Copy table"), QPushButton("Close")
         self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.as_text()))
         close.clicked.connect(self.close)
+        for button in (self.copy, close):
+            button.setAutoDefault(False)
         buttons = QHBoxLayout()
         buttons.addStretch(1)
         buttons.addWidget(self.copy)
@@ -207,10 +217,8 @@ class PlanCompare(QDialog):
         known = known_figures(self.document)
         found = compare(plans[self.a.currentText()], plans[self.b.currentText()], known)
         self.sums.theme = self.window_.theme
-        self.sums.show_sides(found.a, found.b)
-        sources = {known[r.workload.key].source for d in found.differences for s in (d.a, d.b) for r in s.regions
-                   if r.workload and r.workload.key in known and known[r.workload.key].measured}  # fmt: skip
-        self.verdict.setText(verdict(found, sorted(sources)))
+        self.sums.show_sides(known, found.a, found.b)
+        self.verdict.setText(verdict(found, sources((s for d in found.differences for s in (d.a, d.b)), known)))
         self._fill(found, known)
 
     def _fill(self, found: Comparison, known: dict[str, Figure]) -> None:
@@ -220,13 +228,14 @@ class PlanCompare(QDialog):
         for row, difference in enumerate(found.differences):
             gain = difference.gain_us
             saved = "not measured" if gain is None else f"{'-' * (gain < 0)}{digits(abs(gain))} us"
-            cells = (self._names(difference.a), _time(difference.a), self._names(difference.b), _time(difference.b))
+            sides = (difference.a, difference.b)
+            cells = tuple(text for side in sides for text in (self._names(side), _time(side, known)))
             for column, text in enumerate((*cells, saved)):
                 item = QTableWidgetItem(text)
                 if column in (1, 3, 4):
                     item.setTextAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-                faint = "measured" in text and column != 0 and column != 2
-                token = "faint" if faint else "text"
+                whole = column in (0, 2) or (gain is not None if column == 4 else sides[column // 2].whole)
+                token = "text" if whole else "muted"
                 if column == 4 and gain is not None:
                     token = "good" if gain > 0 else "bad" if gain < 0 else "text"
                 item.setForeground(self.window_.theme[token])
@@ -263,13 +272,13 @@ class PlanCompare(QDialog):
             self.window_.zoom_to_selection()
 
 
-def _time(side: Side) -> str:
+def _time(side: Side, known: Mapping[str, Figure]) -> str:
     if side.whole:
         return micros(side.measured_us)
-    known = [f"{micros(side.measured_us)} measured"] if side.measured_us else []
-    known += [f"{micros(side.estimated_us)} estimated"] if side.estimated else []
-    known += [f"{len(side.unknown)} not measured"] if side.unknown and known else []
-    return " + ".join(known) or "not measured"
+    parts = [f"{micros(side.measured_us)} {sources([side], known)}"] if side.measured_us else []
+    parts += [f"{micros(side.estimated_us)} estimated"] if side.estimated else []
+    parts += [f"{len(side.unknown)} not measured"] if side.unknown and parts else []
+    return " + ".join(parts) or "not measured"
 
 
 def _table() -> QTableWidget:

@@ -19,14 +19,20 @@ GRAPH_KEYS = (
 
 
 def sheet_html(actions: "list[QAction]") -> str:
-    lines = [(a.shortcut().toString(), a.text().replace("&", "").replace("…", "")) for a in actions]
+    """Two columns: the commands' keys run over into the second one, the graph's follow there."""
+    lines = [(a.shortcut().toString(), str(a.data() or a.text()).replace("…", "")) for a in actions]
     keyed = [(k, t.partition("\t")[0]) for k, t in lines if k]
-    return f"<h3>Everywhere</h3>{_table(keyed)}<h3>In the graph</h3>{_table(GRAPH_KEYS)}"
+    half = (len(keyed) + len(GRAPH_KEYS) + 2) // 2
+    first, rest = keyed[:half], keyed[half:]
+    right = f"<h3>&nbsp;</h3>{_table(rest)}<h3>In the graph</h3>{_table(GRAPH_KEYS)}"
+    left = f"<h3>Everywhere</h3>{_table(first)}"
+    return f"<table width='100%'><tr><td width='50%'>{left}</td><td width='50%'>{right}</td></tr></table>"
 
 
 def _table(rows: "tuple[tuple[str, str], ...] | list[tuple[str, str]]") -> str:
     cells = "".join(
-        f"<tr><td style='padding:2px 24px 2px 0'><b>{escape(k)}</b></td><td>{escape(t)}</td></tr>" for k, t in rows
+        f"<tr><td style='padding:2px 16px 2px 0; white-space:nowrap'><b>{escape(k)}</b></td><td>{escape(t)}</td></tr>"
+        for k, t in rows
     )
     return f"<table>{cells}</table>"
 
@@ -35,7 +41,7 @@ class ShortcutSheet(QDialog):
     def __init__(self, actions: "list[QAction]", parent: QWidget) -> None:
         super().__init__(parent)
         self.setWindowTitle("Shortcuts")
-        self.resize(460, 620)
+        self.resize(860, 640)
         self.text = QTextBrowser()
         self.text.setHtml(sheet_html(actions))
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)

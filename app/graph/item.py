@@ -10,7 +10,7 @@ from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QPainter, QPainterPath,
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from app.document import Document
-from app.format import ratio
+from app.format import RESIDENCES, ratio
 from app.graph import hulls
 from app.graph.drawing import draw
 from app.graph.lasso import enclosed
@@ -220,7 +220,8 @@ class GraphItem(QGraphicsItem):
         """The region's number, and its speed-up once there is one, over its first box."""
         region = self.document.plan.regions[region_at]
         run = self.document.workload_run(region)
-        text = region.id
+        kept = [RESIDENCES[region.residence]] if region.residence else []
+        text = " ".join([region.id, *kept, *["pinned"] * region.pinned])
         if run is not None and run.speedup is not None:
             text += f"  {ratio(run.speedup)}" + (
                 "" if self.document.run.measured_here else f" {self.document.run.provenance}"

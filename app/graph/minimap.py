@@ -8,6 +8,9 @@ from app.graph.item import GraphItem
 from app.theme import Theme
 
 LARGEST = QSize(220, 150)
+LEAST = 40
+SHARE = 3.5  # of the canvas's width and height it takes one part at most
+GAP = 12
 MARGIN = 6
 
 
@@ -29,10 +32,18 @@ class Minimap(QWidget):
     def show_item(self, item: GraphItem | None) -> None:
         self.item = item
         self.redraw()
-        if item is not None:
-            bounds = item.boundingRect()
-            scale = min(LARGEST.width() / bounds.width(), LARGEST.height() / bounds.height())
-            self.resize(max(40, round(bounds.width() * scale)), max(40, round(bounds.height() * scale)))
+
+    def fit_into(self, canvas: QSize) -> None:
+        """As large as a canvas of that size can spare, in its lower right corner."""
+        if self.item is not None:
+            bounds = self.item.boundingRect()
+            wide, high = min(LARGEST.width(), canvas.width() / SHARE), min(LARGEST.height(), canvas.height() / SHARE)
+            scale = min(wide / bounds.width(), high / bounds.height())
+            size = QSize(max(LEAST, round(bounds.width() * scale)), max(LEAST, round(bounds.height() * scale)))
+            if size != self.size():
+                self.resize(size)
+                self.redraw()
+        self.move(canvas.width() - self.width() - GAP, canvas.height() - self.height() - GAP)
 
     def set_theme(self, theme: Theme) -> None:
         self.theme = theme

@@ -50,7 +50,7 @@ class GraphView(QGraphicsView):
         self.lasso = Lasso(theme, self.viewport())
         self._lassoing = self._lasso_tool = False  # the press draws a line; every press does
         self.motion = Motion(lambda: (self.zoom, self.seen.center()), self._show_place, self)
-        self._fitted = True
+        self._fitted = True  # the whole graph is shown, also after a resize; told before the view moves
         for bar in (self.horizontalScrollBar(), self.verticalScrollBar()):
             bar.valueChanged.connect(self._tell_place)
         self.zoomed.connect(self._tell_place)
@@ -96,13 +96,13 @@ class GraphView(QGraphicsView):
         """The whole graph, or an area, in view at once; an area never above 100 %."""
         if self.item is not None:
             self.motion.stop()
-            self._show_place(*self._place_of(area or self.item.boundingRect()))
             self._fitted = area is None
+            self._show_place(*self._place_of(area or self.item.boundingRect()))
 
     def fit_all(self) -> None:
         if self.item is not None:
-            self.motion.travel(*self._place_of(self.item.boundingRect()))
             self._fitted = True
+            self.motion.travel(*self._place_of(self.item.boundingRect()))
 
     def _place_of(self, area: QRectF) -> tuple[float, QPointF]:
         return place_of(area, self.viewport().rect())
@@ -127,8 +127,8 @@ class GraphView(QGraphicsView):
             self.fit()
             return
         self.motion.stop()
-        self._show_place(place[0], QPointF(place[1], place[2]))
         self._fitted = False
+        self._show_place(place[0], QPointF(place[1], place[2]))
 
     def centre_on(self, place: QPointF) -> None:
         self.motion.stop()
@@ -148,8 +148,8 @@ class GraphView(QGraphicsView):
         if self.zoom < 0.5 or not self.seen.contains(area):
             zoom, centre = self._place_of(area.adjusted(-200, -100, 200, 100))
             port = QRectF(self.viewport().rect())
-            self.motion.travel(zoom, held_inside(zoom, centre, self.item.boundingRect(), port))
             self._fitted = False
+            self.motion.travel(zoom, held_inside(zoom, centre, self.item.boundingRect(), port))
 
     def _set_zoom(self, scale: float) -> None:
         scale = min(MOST, max(LEAST, scale))
@@ -160,8 +160,8 @@ class GraphView(QGraphicsView):
     def glide(self, place: QPointF, factor: float) -> None:
         """Zoom at a point of the viewport, with motion; further turns of the wheel add up."""
         wanted = min(MOST, max(LEAST, self.motion.target_zoom * factor))
-        self.motion.zoom_about(wanted, self.mapToScene(place.toPoint()))
         self._fitted = False
+        self.motion.zoom_about(wanted, self.mapToScene(place.toPoint()))
 
     def zoom_at(self, place: QPointF, factor: float) -> None:
         """Zoom at a point of the viewport at once."""
