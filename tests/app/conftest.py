@@ -78,6 +78,7 @@ def make_window(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         if model is not None:
             window.open(str(model))
             qtbot.waitUntil(lambda: window.document is not None, timeout=WAIT_MS)
+            QApplication.processEvents()  # layouts settle, so that a place in the view stays where a test found it
         return window
 
     def _settle(window: MainWindow) -> None:
