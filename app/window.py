@@ -137,8 +137,8 @@ class MainWindow(QMainWindow):
             self._dock("Details", self.details, Area.RightDockWidgetArea),
             self._dock("Run", self.bottom, Area.BottomDockWidgetArea),
         ]
-        self.left.setMinimumWidth(250)
-        self.details.setMinimumWidth(260)
+        self.left.setMinimumWidth(236)
+        self.details.setMinimumWidth(250)
         self.resizeDocks(self.docks[:2], [290, 310], Qt.Orientation.Horizontal)
         self.resizeDocks(self.docks[2:], [250], Qt.Orientation.Vertical)
 

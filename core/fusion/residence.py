@@ -51,7 +51,7 @@ def _unserved(pair: Pair, gpu: GpuSpec, families: Mapping[str, Family]) -> str |
             continue
         reason = family.refuses(pair, gpu)
         if reason is not None:
-            said[f"{family.name} {reason}"] += 1
+            said[f"{family.name}: {reason}"] += 1
             continue
         for kernel in family.kernels(pair, gpu):
             reason = family.illegal(kernel, pair, gpu)
