@@ -54,9 +54,14 @@ def refusal(graph: Graph, node: Node) -> str | None:
         return f"{node.op} belongs to the operator domain {node.domain!r}, which has no kernels"
     if node.op not in SUPPORTED:
         return f"no kernel for the operator {node.op}"
-    for tensor in (*node.inputs, *node.outputs):
-        if tensor and tensor in graph.types and graph.types[tensor].dtype not in _RUNS_ON:
+    for tensor in filter(None, (*node.inputs, *node.outputs)):
+        if tensor not in graph.types:
+            return graph.untyped.get(tensor, f"the type of {tensor!r} is not known")
+        if graph.types[tensor].dtype not in _RUNS_ON:
             return f"{node.op} on {graph.types[tensor].dtype} has no kernel"
+    read = node.inputs if node.op in POINTWISE | {"Concat"} else node.inputs[:1]
+    if any(t and not graph.types[t].size for t in read):
+        return f"{node.op} on a tensor without elements has no kernel"
     check = _NEEDS.get(node.op)
     return check(graph, node) if check else None
 
@@ -69,7 +74,7 @@ def missing_kernels(graph: Graph) -> list[tuple[Node, str]]:
 
 def _attribute(node: Node, name: str, default: object) -> object:
     value = node.attrs.get(name, default)
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _spatial(graph: Graph, node: Node) -> str | None:

@@ -217,7 +217,7 @@ def _pointwise(graph: Graph, cover: _Cover) -> None:
             for producer in dict.fromkeys(filter(None, map(graph.producer, node.inputs))):
                 if producer.name in group or not _free_pointwise(graph, producer, cover):
                     continue
-                if banned([*group, producer.name], cover.forbidden):
+                if cover.forbidden and banned([*group, producer.name], cover.forbidden):
                     continue
                 readers = graph.consumers(producer.output)
                 if not leaves_graph(graph, producer.output) and all(r.name in group for r in readers):

@@ -63,7 +63,7 @@ def uncompilable(graph: Graph, node: Node) -> str | None:
 
 
 def leaves_graph(graph: Graph, tensor: str) -> bool:
-    return tensor in graph.outputs
+    return graph.leaves(tensor)
 
 
 def many_readers(graph: Graph, node: Node, tensor: str) -> str | None:

@@ -1,19 +1,33 @@
 """The value of a node whose inputs are all constants, by ONNX's reference evaluator."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from core.errors import ModelError
-from core.graph.ir import Node
+from core.graph.ir import Node, TensorType
 from core.graph.proto import node_proto
 
 # The output may always take this much, and otherwise no more than its inputs: folding must not blow a model up.
 ALWAYS_FOLDED_BYTES = 64 << 20
+# All that is folded may take this much, or as much as the model's own weights do.
+FOLDED_IN_ALL_BYTES = 512 << 20
 RANDOM = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 )
+# One pass of numpy over the operands. The reference evaluator takes Python loops for others, hours for a convolution
+# of some megabytes: those are evaluated when they are small.
+_ONE_PASS = frozenset((
+    "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Clip", "Concat", "Cos", "DequantizeLinear", "Div", "Equal",
+    "Erf", "Exp", "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "IsInf", "IsNaN",
+    "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pad", "Pow",
+    "QuantizeLinear", "Range", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Relu",
+    "Round", "Sigmoid", "Sign", "Sin", "Slice", "Split", "Sqrt", "Sub", "Sum", "Tanh", "Tile", "Where", "Xor",
+))  # fmt: skip
+_FEW_ELEMENTS = 4096
+_EINSUM_WORK = 1 << 24  # products at most, over all indices
 
 
 def evaluate(node: Node, values: Mapping[str, np.ndarray], opset: int) -> list[Any]:
@@ -75,6 +89,15 @@ _VIEWS: dict[str, Callable[..., np.ndarray]] = {
     "Squeeze": _squeeze,
     "Identity": lambda node, data: data,
 }
+
+
+def is_quick(node: Node, inputs: Iterable[TensorType], outputs: Iterable[TensorType]) -> bool:
+    """The node is evaluated in about the time that its operands take to be read and written."""
+    if is_view(node) or (node.op in _ONE_PASS and not node.domain):
+        return True
+    if node.op == "Einsum":
+        return prod(t.size for t in inputs) <= _EINSUM_WORK
+    return sum(t.size for t in (*inputs, *outputs)) <= _FEW_ELEMENTS
 
 
 def is_view(node: Node) -> bool:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from core.errors import ModelError
+from core.graph.check import check_form, check_node
 from core.graph.ir import Node, TensorType
-from core.graph.proto import ELEMENT, element_name, node_proto, tensor_proto, type_proto
+from core.graph.proto import ELEMENT, check_size, element_name, node_proto, tensor_proto, type_proto
 
 if TYPE_CHECKING:
     from onnx import TypeProto
 
-# More elements than an int32 index reaches; a model that declares more is broken or meant to exhaust memory.
-MAX_ELEMENTS = 2**31 - 1
 # Values worth handing to the shape rules: shapes, axes, pads, scales. Weights only matter by their type.
 _MAX_VALUE = 4096
 # Operators that ONNX defines by a function, without a rule for their shape: the result is as the first input.
@@ -25,17 +24,6 @@ _AS_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 
 class Untyped(Exception):
     """The type of an output can't be known before the model runs; the text says why."""
-
-
-def check_size(shape: tuple[int, ...], what: str, least: int = 1) -> None:
-    """Refuse an extent below `least` or a tensor too large to index. Raises ModelError."""
-    if any(d < least for d in shape):
-        raise ModelError(f"{what} has shape {list(shape)}: every dimension must be at least 1")
-    count = 1
-    for extent in shape:
-        count *= extent
-    if count > MAX_ELEMENTS:
-        raise ModelError(f"{what} has shape {list(shape)}, {count} elements: more than the {MAX_ELEMENTS} supported")
 
 
 def infer_node(
@@ -57,6 +45,7 @@ def infer_node(
         raise Untyped("it reads a tensor of unknown type")
     if any(type(v).__name__ == "Subgraph" for v in node.attrs.values()):
         raise Untyped("control flow is decided while the model runs")
+    check_form(node)
     inputs = {n: type_proto(types[n]) for n in node.inputs if n}
     values = {
         n: tensor_proto(constants[n], n) for n in node.inputs if n in constants and constants[n].size <= _MAX_VALUE
@@ -72,7 +61,9 @@ def infer_node(
         raise ModelError(f"{where} does not fit its inputs {shapes}: {_reason(error)}") from None
     if node.op in _AS_INPUT and not node.domain:
         return {node.output: types[node.inputs[0]]}
-    return {n: _static(found.get(n), f"tensor {n!r} of {where}") for n in node.outputs if n}
+    made = {n: _static(found.get(n), f"tensor {n!r} of {where}") for n in node.outputs if n}
+    check_node(node, types, made)
+    return made
 
 
 def _static(proto: "TypeProto | None", what: str) -> TensorType:

@@ -77,6 +77,7 @@ class Graph:
                 if t:
                     self._consumers.setdefault(t, []).append(n)
         self._by_name = {n.name: n for n in self.nodes}
+        self._leaving = frozenset(self.outputs)
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
@@ -94,6 +95,10 @@ class Graph:
     def consumers(self, tensor: str) -> tuple[Node, ...]:
         """Nodes that read the tensor, in order, each once."""
         return tuple(self._consumers.get(tensor, ()))
+
+    def leaves(self, tensor: str) -> bool:
+        """Whether the tensor is an output of the graph."""
+        return tensor in self._leaving
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         return self.types[tensor].shape

@@ -1,6 +1,7 @@
 """Between the IR's plain values and ONNX's protobuf messages."""
 
 from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,9 @@ ELEMENT = {
     1: DType.F32, 2: DType.U8, 3: DType.I8, 6: DType.I32, 7: DType.I64, 9: DType.BOOL, 10: DType.F16, 11: DType.F64,
     16: DType.BF16,
 }  # fmt: skip
+# More elements than an int32 index reaches; a model that declares more is broken or meant to exhaust memory.
+MAX_ELEMENTS = 2**31 - 1
+MAX_RANK = 32  # numpy's functions take no more
 _CODE = {dtype: code for code, dtype in ELEMENT.items()}
 _NUMPY = {
     DType.F16: "float16", DType.F32: "float32", DType.F64: "float64", DType.I8: "int8", DType.U8: "uint8",
@@ -97,26 +101,80 @@ def _attribute_proto(node: Node, key: str, value: Any) -> "AttributeProto":
     return helper.make_attribute(key, list(value) if isinstance(value, tuple) else value)
 
 
+def declared_shape(tensor: "TensorProto", what: str) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and element type of a tensor that came from outside. Raises ModelError for those that no graph holds."""
+    if tensor.data_type not in ELEMENT:
+        raise ModelError(f"{what} has element type {element_name(tensor.data_type)}, which is not supported")
+    shape = tuple(tensor.dims)
+    check_size(shape, what, least=0)
+    return shape, numpy_dtype(ELEMENT[tensor.data_type])
+
+
+def held_tensor(tensor: "TensorProto", what: str) -> np.ndarray:
+    """The value of a tensor whose data lie in the message. Nothing is allocated before they are known to be there.
+
+    Raises ModelError, also for data that lie elsewhere: onnx would open any file for them.
+    """
+    from onnx import TensorProto, numpy_helper
+
+    if tensor.data_location == TensorProto.EXTERNAL:
+        raise ModelError(f"{what} lies outside the model, only initializers may", "save the model with its data inside")
+    shape, dtype = declared_shape(tensor, what)
+    raw = tensor.raw_data if tensor.HasField("raw_data") else None  # once: every access copies all of it
+    held = _typed_length(tensor) if raw is None else len(raw) // dtype.itemsize
+    if held != prod(shape):
+        raise ModelError(
+            f"{what} declares {prod(shape)} elements of {dtype} but holds {held}", "export or copy it again"
+        )
+    try:
+        if raw and len(raw) == prod(shape) * dtype.itemsize:
+            return np.frombuffer(raw, dtype.newbyteorder("<")).reshape(shape)
+        return numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"{what} can't be read: {error}") from None
+
+
+def _typed_length(tensor: "TensorProto") -> int:
+    return max(len(tensor.float_data), len(tensor.int32_data), len(tensor.int64_data), len(tensor.double_data))
+
+
+def check_size(shape: tuple[int, ...], what: str, least: int = 1) -> None:
+    """Refuse an extent below `least`, a tensor too large to index, or one of too many dimensions. Raises ModelError."""
+    if len(shape) > MAX_RANK:
+        raise ModelError(f"{what} has {len(shape)} dimensions: more than the {MAX_RANK} supported")
+    if any(d < least for d in shape):
+        rule = "every dimension must be at least 1" if least else "no dimension may be negative"
+        raise ModelError(f"{what} has shape {list(shape)}: {rule}")
+    count = prod(shape)
+    if count > MAX_ELEMENTS:
+        raise ModelError(f"{what} has shape {list(shape)}, {count} elements: more than the {MAX_ELEMENTS} supported")
+
+
 class Subgraph:
     """Stands for a graph attribute (of If, Loop, Scan): such a node is shown, and never run."""
 
 
 def attributes(node: "NodeProto") -> Mapping[str, Any]:
     """The attributes as int, float, str, bytes, tuples of them, or numpy arrays. Raises ModelError."""
+    what = f"an attribute of node {node.name!r} ({node.op_type}) can't be read"
     try:
         return {a.name: _attribute_value(a) for a in node.attribute}
+    except ModelError as error:
+        raise ModelError(f"{what}: {error.what}", error.remedy) from None
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ModelError(f"an attribute of node {node.name!r} ({node.op_type}) can't be read: {error}") from None
+        raise ModelError(f"{what}: {error}") from None
 
 
 def _attribute_value(attribute: "AttributeProto") -> Any:
-    from onnx import AttributeProto, helper, numpy_helper
+    from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
     kind = attribute.type
     if kind in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
         return Subgraph()
     if kind == AttributeProto.TENSOR:
-        return numpy_helper.to_array(attribute.t)
+        if attribute.t.data_type in ELEMENT or attribute.t.data_location == TensorProto.EXTERNAL:
+            return held_tensor(attribute.t, f"the tensor in {attribute.name!r}")
+        return numpy_helper.to_array(attribute.t)  # strings and the like: shown, never run
     if kind in (AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS, AttributeProto.TENSORS):
         raise ModelError(
             f"attribute {attribute.name!r} is a sparse tensor or a list of tensors, which is not supported"

@@ -70,7 +70,8 @@ def _tandems(kinds: np.ndarray, least: int) -> list[tuple[Repeat, int]]:
 
     Those that leave out the most nodes come first, short periods before their multiples.
     """
-    found = []
+    found: list[tuple[Repeat, int]] = []
+    covered = np.zeros(len(kinds) + 1, dtype=np.int64)  # by place: where the longest shorter repeat from there ends
     for period in range(least, len(kinds) // 2 + 1):
         same = kinds[:-period] == kinds[period:]
         if np.count_nonzero(same) < period:
@@ -78,8 +79,10 @@ def _tandems(kinds: np.ndarray, least: int) -> list[tuple[Repeat, int]]:
         equal = np.concatenate(([False], same, [False]))
         edges = np.flatnonzero(equal[1:] != equal[:-1])
         for start, end in edges.reshape(-1, 2).tolist():
-            if end - start >= period:
+            # Blocks of shorter blocks say nothing new; in a row of one kind of node there would be one for each period.
+            if end - start >= period and covered[start] < end + period:
                 found.append((Repeat(start, period, (end - start) // period + 1), (end - start) % period))
+                covered[start : end + 1] = np.maximum(covered[start : end + 1], end + period)
     return sorted(found, key=lambda f: (-(f[0].count - 1) * f[0].period, f[0].period, f[0].start))
 
 

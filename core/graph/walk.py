@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from core.errors import ModelError
-from core.graph.evaluate import ALWAYS_FOLDED_BYTES, RANDOM, evaluate, is_view
-from core.graph.infer import Untyped, check_size, infer_node
+from core.graph.evaluate import ALWAYS_FOLDED_BYTES, FOLDED_IN_ALL_BYTES, RANDOM, evaluate, is_quick, is_view
+from core.graph.infer import Untyped, infer_node
 from core.graph.ir import Graph, Node, TensorType
-from core.graph.proto import type_of
+from core.graph.proto import check_size, type_of
 
 COMPUTED = "computed once, its inputs are constants"
 
@@ -54,11 +54,16 @@ class Walker:
         self.untyped: dict[str, str] = {}
         self.absorbed: dict[str, str] = {}
         self.nodes: list[Node] = []
+        self._given = self._folded = 0  # bytes of constants: the model's own, and computed ones
 
     def add_input(self, name: str, tensor_type: TensorType) -> None:
         self.types[name] = tensor_type
 
     def add_constant(self, name: str, value: np.ndarray) -> None:
+        self._given += value.nbytes
+        self._keep(name, value)
+
+    def _keep(self, name: str, value: np.ndarray) -> None:
         self.constants[name] = value
         self.types[name] = type_of(value)
 
@@ -85,6 +90,7 @@ class Walker:
             self.nodes.append(node)
             return
         if self._foldable(node, found):
+            self._folded += 0 if is_view(node) else sum(t.nbytes for t in found.values())
             self._add_value(node, evaluate(node, self.constants, self.opset))
             return
         for name, kind in found.items():
@@ -97,14 +103,17 @@ class Walker:
             return False
         if not any(node.inputs) or not found:
             return False
-        size = sum(t.nbytes for t in found.values())
-        read = sum(self.types[n].nbytes for n in node.inputs if n)
-        return is_view(node) or size <= max(ALWAYS_FOLDED_BYTES, read)
+        operands = [self.types[n] for n in node.inputs if n]
+        if not is_quick(node, operands, found.values()):
+            return False
+        size, read = sum(t.nbytes for t in found.values()), sum(t.nbytes for t in operands)
+        left = max(FOLDED_IN_ALL_BYTES, self._given) - self._folded
+        return is_view(node) or size <= min(left, max(ALWAYS_FOLDED_BYTES, read))
 
     def _add_value(self, node: Node, values: list[np.ndarray]) -> None:
         for name, value in zip(node.outputs, values, strict=False):
             if name:
-                self.add_constant(name, value)
+                self._keep(name, value)
         self.absorbed[node.name] = COMPUTED
 
     def finish(self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Graph:

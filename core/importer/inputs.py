@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.errors import ModelError
-from core.graph.infer import check_size
 from core.graph.ir import Graph, TensorType
-from core.graph.proto import ELEMENT, element_name
+from core.graph.proto import ELEMENT, check_size, element_name
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ValueInfoProto

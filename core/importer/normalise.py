@@ -36,7 +36,7 @@ def normalise(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
         return [node]
     try:
         return rule(node, opset, walker)
-    except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ModelError(f"node {node.name!r} ({node.op}) is not formed as ONNX wants it: {error}") from None
 
 

@@ -1,18 +1,20 @@
 """From a file to a protobuf message, and from its tensors to arrays; everything a hostile file can do ends here."""
 
+from graphlib import CycleError, TopologicalSorter
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from core.errors import ModelError
-from core.graph.infer import MAX_ELEMENTS
-from core.graph.proto import ELEMENT, element_name, numpy_dtype
+from core.graph.proto import declared_shape, held_tensor
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
 OLDEST_OPSET, NEWEST_OPSET = 7, 23
+MAX_NODES = 30_000  # several times the largest published models; every pass is done with as many in 10 s
 _MOST_BYTES = 2**31 - 1  # protobuf's limit for a message
 
 
@@ -49,6 +51,7 @@ def parse_model(data: bytes, what: str) -> "ModelProto":
         raise ModelError(f"{what} is not an ONNX model: it holds no graph", "export or copy it again")
     if not proto.graph.node:
         raise ModelError(f"{what} holds a graph without nodes", "export or copy it again")
+    check_count(len(proto.graph.node), what)
     if proto.functions:
         proto = _inlined(proto, what)
     opset_of(proto)
@@ -56,12 +59,35 @@ def parse_model(data: bytes, what: str) -> "ModelProto":
 
 
 def _inlined(proto: "ModelProto", what: str) -> "ModelProto":
-    from onnx import inliner
+    from onnx import checker, inliner
 
+    _check_calls(proto, what)
     try:
         return inliner.inline_local_functions(proto)
-    except (RuntimeError, ValueError) as error:
-        raise ModelError(f"{what} has local functions that can't be inlined: {error}") from None
+    except (checker.ValidationError, RuntimeError, ValueError) as error:
+        reason = str(error).rsplit("failed: ", 1)[-1]
+        raise ModelError(f"{what} has local functions that can't be inlined: {reason}", "export it without") from None
+
+
+def _check_calls(proto: "ModelProto", what: str) -> None:
+    """Counts the nodes that calls make, before they are made: functions that call functions double them each time."""
+    bodies = {(f.domain, f.name): [(n.domain, n.op_type) for n in f.node] for f in proto.functions}
+    order = TopologicalSorter({name: [c for c in called if c in bodies] for name, called in bodies.items()})
+    counts: dict[tuple[str, str], int] = {}
+    try:
+        for name in order.static_order():
+            counts[name] = sum(counts.get(c, 1) for c in bodies[name])
+    except CycleError as error:
+        raise ModelError(
+            f"{what} has a local function {error.args[1][0][1]!r} that calls itself", "export it again"
+        ) from None
+    check_count(sum(counts.get((n.domain, n.op_type), 1) for n in proto.graph.node), what)
+
+
+def check_count(nodes: int, what: str) -> None:
+    """Raises ModelError for more nodes than the passes get through in seconds."""
+    if nodes > MAX_NODES:
+        raise ModelError(f"{what} has {nodes} nodes: more than the {MAX_NODES} supported", "split the model")
 
 
 def opset_of(proto: "ModelProto") -> int:
@@ -82,36 +108,13 @@ def read_tensor(tensor: "TensorProto", folder: Path | None) -> np.ndarray:
 
     Raises ModelError for sizes or types that no graph holds, and for external data outside the model's folder.
     """
-    from onnx import TensorProto, numpy_helper
+    from onnx import TensorProto
 
     what = f"initializer {tensor.name!r}"
-    if tensor.data_type not in ELEMENT:
-        raise ModelError(f"{what} has element type {element_name(tensor.data_type)}, which is not supported")
-    shape = tuple(tensor.dims)
-    if any(d < 0 for d in shape):
-        raise ModelError(f"{what} has shape {list(shape)}: no dimension may be negative")
-    count = 1
-    for extent in shape:
-        count *= extent
-    if count > MAX_ELEMENTS:
-        raise ModelError(f"{what} declares {count} elements: more than the {MAX_ELEMENTS} supported")
-    dtype = numpy_dtype(ELEMENT[tensor.data_type])
-    if tensor.data_location == TensorProto.EXTERNAL:
-        return _external(tensor, folder, count * dtype.itemsize).view(dtype).reshape(shape)
-    raw = tensor.raw_data if tensor.HasField("raw_data") else None  # once: every access copies all of it
-    held = _typed_length(tensor) if raw is None else len(raw) // dtype.itemsize
-    if held != count:
-        raise ModelError(f"{what} declares {count} elements of {dtype} but holds {held}", "export or copy it again")
-    try:
-        if raw and len(raw) == count * dtype.itemsize:
-            return np.frombuffer(raw, dtype.newbyteorder("<")).reshape(shape)
-        return numpy_helper.to_array(tensor)
-    except (ValueError, TypeError) as error:
-        raise ModelError(f"{what} can't be read: {error}") from None
-
-
-def _typed_length(tensor: "TensorProto") -> int:
-    return max(len(tensor.float_data), len(tensor.int32_data), len(tensor.int64_data), len(tensor.double_data))
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return held_tensor(tensor, what)
+    shape, dtype = declared_shape(tensor, what)
+    return _external(tensor, folder, prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 def _external(tensor: "TensorProto", folder: Path | None, nbytes: int) -> np.ndarray:

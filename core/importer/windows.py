@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from core.errors import ModelError
-from core.graph.infer import MAX_ELEMENTS
 from core.graph.ir import Node
+from core.graph.proto import MAX_ELEMENTS
 from core.graph.walk import Walker
 
 _AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.graph.ir import Graph, Node, TensorType
-from core.graph.repeats import Repeat, find_repeats
+from core.graph.repeats import Repeat, _tandems, find_repeats
 from core.importer.load import load_graph
 from templates.types import DType
 
@@ -68,3 +68,10 @@ def test_repeats_lie_apart_and_each_block_is_the_first(ops: str) -> None:
         block = ops[repeat.start : repeat.start + repeat.period]
         assert ops[repeat.start : repeat.end] == block * repeat.count
         end = repeat.end
+
+
+def test_a_row_of_one_kind_is_one_repeat_and_quickly_found() -> None:
+    """Every period fits it: without care there are as many stretches as nodes, and each is compared with all others."""
+    kinds = np.zeros(5_000, dtype=np.int64)
+    assert len(_tandems(kinds, 3)) <= 3
+    assert find_repeats(chain("a" * 300)) == (Repeat(0, 3, 100),)

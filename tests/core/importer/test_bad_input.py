@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from core.errors import BoltError, ModelError
 from core.importer.load import load_graph
+from core.importer.read import MAX_NODES
 from tests.core.importer.models import load, model, node, weights
 
 
@@ -193,6 +194,61 @@ def test_nodes_not_formed_as_their_operator(op: str, inputs: list[str], attrs: d
     refused(model([node(op, inputs, ["y"], "n", **attrs)], {"x": [1, 3, 8, 8]}, ["y"]), "'n'", words)
 
 
+@pytest.mark.parametrize(
+    ("op", "shape", "weights_of", "attrs", "words"),
+    [
+        ("Reshape", [2, 3], {"k": np.array([2, 2, 6], np.int64)}, {}, "[2, 3] has not as many elements as [2, 2, 6]"),
+        ("SpaceToDepth", [2, 1, 8, 8], {}, {"blocksize": 3}, "blocks of 3"),
+        ("DepthToSpace", [2, 6, 8, 8], {}, {"blocksize": 4}, "blocks of 4"),
+        ("Clip", [2, 3], {"k": weights(2, 3)}, {}, "one number is needed"),
+        ("LayerNormalization", [2, 4, 8], {"k": weights(4)}, {}, "[4] does not broadcast to [2, 4, 8]"),
+        ("PRelu", [2, 4], {"k": weights(3, 4)}, {}, "does not broadcast"),
+        ("Celu", [2, 4], {}, {"alpha": 0.0}, "alpha is 0"),
+        ("Unsqueeze", [2, 4], {"k": np.arange(40)}, {}, "42 dimensions"),
+    ],
+)
+def test_operands_that_onnx_lets_pass(
+    op: str, shape: list[int | str | None], weights_of: dict[str, np.ndarray], attrs: dict[str, object], words: str
+) -> None:
+    refused(model([node(op, ["x", *weights_of], ["y"], "n", **attrs)], {"x": shape}, ["y"], weights_of), "'n'", words)
+
+
+def test_a_bias_of_more_rows_than_the_product() -> None:
+    proto = model([node("Gemm", ["x", "w", "c"], ["y"], "fc")], {"x": [1, 8]}, ["y"],
+                  {"w": weights(8, 64), "c": weights(64, 1)})  # fmt: skip
+    refused(proto, "'fc'", "[64, 1] does not broadcast to [1, 64]")
+
+
+def calling(*calls: list[str]) -> onnx.ModelProto:
+    """A model of local functions F0, F1, ...; each holds the named operators in a row."""
+    proto = model([helper.make_node("F0", ["x"], ["y"], "call", domain="own")], {"x": [4]}, ["y"])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    for number, ops in enumerate(calls):
+        tensors = ["a", *(f"m{i}" for i in range(len(ops) - 1)), "b"]
+        body = [
+            helper.make_node(op, [tensors[i]], [tensors[i + 1]], domain="own" if op.startswith("F") else "")
+            for i, op in enumerate(ops)
+        ]
+        proto.functions.append(helper.make_function("own", f"F{number}", ["a"], ["b"], body, imports))
+    proto.opset_import.append(imports[1])
+    return proto
+
+
+def test_local_functions_are_put_in_place_unless_they_never_end() -> None:
+    assert [n.op for n in load(calling(["Relu", "F1"], ["Neg"]))] == ["Relu", "Neg"]
+    refused(calling(["F1"], ["F0"]), "calls itself")
+    refused(calling(*([f"F{i + 1}"] * 2 for i in range(40)), ["Relu"]), f"{2**40} nodes: more than the")
+    twice = calling(["Relu"])
+    twice.functions.append(twice.functions[0])
+    refused(twice, "can't be inlined")
+
+
+def test_more_nodes_than_anyone_draws() -> None:
+    proto = model([node("Relu", ["x"], ["y"])], {"x": [1]}, ["y"])
+    proto.graph.node.extend([proto.graph.node[0]] * MAX_NODES)
+    refused(proto, f"{MAX_NODES + 1} nodes: more than the {MAX_NODES} supported")
+
+
 def test_string_tensors_are_refused() -> None:
     refused(model([node("Identity", ["x"], ["y"])], {"x": [1]}, ["y"], kind=TensorProto.STRING), "STRING", "'x'")
 
@@ -263,6 +319,21 @@ def test_external_data_outside_the_folder(
 
 def test_external_data_of_bytes_is_refused() -> None:
     refused(external("w.bin"), "folder")
+
+
+@pytest.mark.parametrize("location", ["w.bin", "../w.bin", "/dev/zero"])
+def test_attributes_hold_their_data_themselves(tmp_path: Path, location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnx would read them from wherever the program was started."""
+    (tmp_path / "w.bin").write_bytes(bytes(16))
+    monkeypatch.chdir(tmp_path)
+    proto = model([node("Constant", [], ["w"], "k"), node("Add", ["x", "w"], ["y"])], {"x": [4]}, ["y"])
+    value = proto.graph.node[0].attribute.add(name="value", type=onnx.AttributeProto.TENSOR)
+    value.t.CopyFrom(external(location).graph.initializer[0])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelError) as caught:
+        load_graph(path)
+    said(caught.value, "'k'", "outside the model")
 
 
 def test_unknown_operators_stay_in_the_graph() -> None:

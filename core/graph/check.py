@@ -1,0 +1,91 @@
+"""What ONNX's shape inference lets pass and no runtime could run: operands that do not fit their operator."""
+
+import re
+from collections.abc import Callable, Mapping
+from math import prod
+
+from core.errors import ModelError
+from core.graph.ir import Node, TensorType
+
+_LONGEST_EQUATION = 200
+Rule = Callable[[Node, Mapping[str, TensorType]], str | None]
+
+
+_EINSUM_TERM = r"[A-Za-z ]*(\.\.\.)?[A-Za-z ]*"
+_EINSUM = re.compile(rf"{_EINSUM_TERM}(,{_EINSUM_TERM})*(->{_EINSUM_TERM})?")
+
+
+def check_form(node: Node) -> None:
+    """Attributes on which ONNX's own inference never ends. Raises ModelError."""
+    if node.op != "Einsum" or node.domain:
+        return
+    equation = node.attrs.get("equation", "")
+    if not isinstance(equation, str) or len(equation) > _LONGEST_EQUATION or not _EINSUM.fullmatch(equation):
+        raise ModelError(f"node {node.name!r} (Einsum) has the equation {equation!r:.80}, which is none")
+
+
+def check_node(node: Node, types: Mapping[str, TensorType], found: Mapping[str, TensorType]) -> None:
+    """`types` of the inputs, `found` of the outputs. Raises ModelError that names the node and what does not fit."""
+    rule = _RULES.get(node.op) if not node.domain else None
+    wrong = rule(node, {**{t: types[t] for t in node.inputs if t}, **found}) if rule else None
+    if wrong:
+        raise ModelError(f"node {node.name!r} ({node.op}) does not fit: {wrong}", "export the model again")
+
+
+def _shape(node: Node, types: Mapping[str, TensorType], index: int) -> tuple[int, ...] | None:
+    """The shape of an input; None if it is not there."""
+    return types[node.inputs[index]].shape if index < len(node.inputs) and node.inputs[index] else None
+
+
+def _same_count(node: Node, types: Mapping[str, TensorType]) -> str | None:
+    given, made = types[node.inputs[0]].shape, types[node.output].shape
+    return None if prod(given) == prod(made) else f"{list(given)} has not as many elements as {list(made)}"
+
+
+def _blocks(node: Node, types: Mapping[str, TensorType]) -> str | None:
+    shape, block = types[node.inputs[0]].shape, int(node.attrs.get("blocksize", 1))
+    if block < 1 or len(shape) != 4:
+        return f"blocksize {block} on shape {list(shape)}"
+    uneven = shape[1] % block**2 if node.op == "DepthToSpace" else shape[2] % block or shape[3] % block
+    return f"blocks of {block} do not divide {list(shape)}" if uneven else None
+
+
+def _scalars(first: int) -> Rule:
+    def rule(node: Node, types: Mapping[str, TensorType]) -> str | None:
+        for index in range(first, len(node.inputs)):
+            shape = _shape(node, types, index)
+            if shape is not None and prod(shape) != 1:
+                return f"{node.inputs[index]!r} has shape {list(shape)}, one number is needed"
+        return None
+
+    return rule
+
+
+def _broadcast(to_output: bool, *indices: int) -> Rule:
+    """The inputs at `indices` broadcast to the output, or to the first input."""
+
+    def rule(node: Node, types: Mapping[str, TensorType]) -> str | None:
+        shape = types[node.output if to_output else node.inputs[0]].shape
+        for index in indices:
+            own = _shape(node, types, index)
+            if own is not None and not _fits(own, shape):
+                return f"{node.inputs[index]!r} {list(own)} does not broadcast to {list(shape)}"
+        return None
+
+    return rule
+
+
+def _celu(node: Node, types: Mapping[str, TensorType]) -> str | None:
+    return "alpha is 0, by which it divides" if float(node.attrs.get("alpha", 1.0)) == 0.0 else None
+
+
+def _fits(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    wide = (1,) * (len(shape) - len(own)) + own
+    return len(wide) == len(shape) and all(a in (1, b) for a, b in zip(wide, shape, strict=True))
+
+
+_RULES: dict[str, Rule] = {
+    "Reshape": _same_count, "Clip": _scalars(1), "DepthToSpace": _blocks, "SpaceToDepth": _blocks,
+    "LayerNormalization": _broadcast(False, 1, 2), "PRelu": _broadcast(False, 1), "Gemm": _broadcast(True, 2),
+    "Celu": _celu,
+}  # fmt: skip
