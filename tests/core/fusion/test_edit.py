@@ -136,7 +136,7 @@ def test_a_residence_is_part_of_what_is_tuned() -> None:
 
 @pytest.mark.parametrize(
     ("width", "residence", "gpu", "reason"),
-    [(256, "rf", "a100", "spill registers"), (1024, "smem", None, "covers N0 up to 256")],
+    [(256, "rf", "a100", "spill registers"), (52, "smem", None, "is not a multiple of")],
 )
 def test_a_residence_without_a_kernel_is_refused(width: int, residence: str, gpu: str | None, reason: str) -> None:
     graph = tower(width)
