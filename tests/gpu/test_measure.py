@@ -227,6 +227,11 @@ def measurer(runtime_name: str, reference_library: Path) -> Iterator[Callable[[]
         ("sm80_gemm", "gemm 1280x768x768 f16.f32 row.col bias+add+gelu_erf"),
         ("sm80_conv", "conv 32x28x28x128 k128x3x3 p1.1.1.1 s1.1 d1.1 g1 f16.f32 bias+add+relu"),
         ("sm90_gemm", "gemm 1280x768x768 f16.f32 row.col bias+relu"),
+        ("sm90_split", "gemm 1568x512x2048 f16.f32 row.col bias+relu"),
+        ("sm90_split", "gemm 1x50257x768 f16.f32 row.col bias"),
+        ("sm90_split", "conv 32x7x7x512 k512x3x3 p1.1.1.1 s1.1 d1.1 g1 f16.f32 bias+add+relu"),
+        ("sm90_padded", "gemm 2048x512x479 f16.f32 row.col bias+relu"),
+        ("sm90_padded", "conv 32x20x26x46 k32x3x3 p1.1.1.1 s1.1 d1.1 g1 f16.f32 bias+relu"),
         ("sm80_b2b", "b2b_gemm 32768x128x576 f16.f32 row.col bias+relu then n64 bias+relu"),
         ("sm90_b2b", "b2b_gemm 32768x128x576 f16.f32 row.col bias+gelu_erf then n64 bias+add"),
         (
@@ -250,3 +255,15 @@ def test_our_candidates(measurer: Callable[[], ProcessMeasurer], gpu: GpuIdentit
     assert theirs or any("not compared" in note for note in measurer().notes)
     for outcome in theirs:
         assert isinstance(outcome, Measurement) and floor < outcome.us < max(1000 * floor, 1000) and outcome.detail
+
+
+def test_a_kernel_of_the_first_steps_is_finished_by_a_pointwise_one(
+    measurer: Callable[[], ProcessMeasurer], gpu: GpuIdentity
+) -> None:
+    """What `bench epilogue` sets a fused activation against."""
+    key = "gemm 1280x3072x768 f16.f32 row.col bias"
+    first, built = candidate("sm80_gemm", key, gpu)
+    [found] = measurer().final(parse_workload(f"{key}+gelu_erf"), [(first, built)], vendor=False)
+    [alone] = measurer().final(parse_workload(key), [(first, built)], vendor=False)
+    assert isinstance(found, Measurement) and isinstance(alone, Measurement), (found, alone)
+    assert found.us > alone.us
