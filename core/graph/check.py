@@ -75,6 +75,35 @@ def _broadcast(to_output: bool, *indices: int) -> Rule:
     return rule
 
 
+def _pads(node: Node, types: Mapping[str, TensorType]) -> str | None:
+    rank, own = len(types[node.inputs[0]].shape), _shape(node, types, 1)
+    axes = _shape(node, types, 3)
+    count = prod(axes) if axes is not None else rank
+    return None if own == (2 * count,) else f"pads {list(own or ())} for {count} dimensions"
+
+
+def _channel_norm(node: Node, types: Mapping[str, TensorType]) -> str | None:
+    """Instance and group normalization: one scale and one bias for each channel."""
+    shape = types[node.inputs[0]].shape
+    if len(shape) < 3:
+        return f"shape {list(shape)} has no dimension behind its channels"
+    groups = int(node.attrs.get("num_groups", 1))
+    if groups < 1 or shape[1] % groups:
+        return f"{groups} groups of {shape[1]} channels"
+    wrong = next((t for t in node.inputs[1:] if t and types[t].shape != (shape[1],)), None)
+    return f"{wrong!r} {list(types[wrong].shape)} is not one number for each of {shape[1]} channels" if wrong else None
+
+
+def _layer_norm(node: Node, types: Mapping[str, TensorType]) -> str | None:
+    """Scale and bias are of the shape that is normalised, as ONNX Runtime wants them."""
+    shape, axis = types[node.inputs[0]].shape, int(node.attrs.get("axis", -1))
+    inner = shape[axis:]
+    wrong = next((t for t in node.inputs[1:] if t and prod(types[t].shape) != prod(inner)), None)
+    if wrong:
+        return f"{wrong!r} {list(types[wrong].shape)} is not one number for each of {list(inner)}"
+    return _broadcast(False, 1, 2)(node, types)
+
+
 def _celu(node: Node, types: Mapping[str, TensorType]) -> str | None:
     return "alpha is 0, by which it divides" if float(node.attrs.get("alpha", 1.0)) == 0.0 else None
 
@@ -86,6 +115,7 @@ def _fits(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 _RULES: dict[str, Rule] = {
     "Reshape": _same_count, "Clip": _scalars(1), "DepthToSpace": _blocks, "SpaceToDepth": _blocks,
-    "LayerNormalization": _broadcast(False, 1, 2), "PRelu": _broadcast(False, 1), "Gemm": _broadcast(True, 2),
-    "Celu": _celu,
+    "LayerNormalization": _layer_norm, "RMSNormalization": _layer_norm, "PRelu": _broadcast(False, 1),
+    "Gemm": _broadcast(True, 2),
+    "Celu": _celu, "Pad": _pads, "InstanceNormalization": _channel_norm, "GroupNormalization": _channel_norm,
 }  # fmt: skip

@@ -60,7 +60,7 @@ def infer_node(
         shapes = ", ".join(f"{n!r} {list(types[n].shape)}" for n in node.inputs if n)
         raise ModelError(f"{where} does not fit its inputs {shapes}: {_reason(error)}") from None
     if node.op in _AS_INPUT and not node.domain:
-        return {node.output: types[node.inputs[0]]}
+        found = {node.output: type_proto(types[node.inputs[0]])}
     made = {n: _static(found.get(n), f"tensor {n!r} of {where}") for n in node.outputs if n}
     check_node(node, types, made)
     return made

@@ -332,6 +332,12 @@ def _scatter(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
     return [replace(node, op="ScatterElements")]
 
 
+def _mean_variance(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
+    rank = _rank(node, walker)
+    given = node.attrs.get("axes", tuple(a for a in (0, 2, 3) if a < rank))
+    return [with_attrs(node, axes=tuple(sorted({_positive(int(a), rank, node) for a in given})))]
+
+
 def _lrn(node: Node, opset: int, walker: Walker) -> Sequence[Node]:
     if node.attrs["size"] < 1:
         raise ModelError(f"node {node.name!r} (LRN) has size {node.attrs['size']}: it must be at least 1")
@@ -348,7 +354,8 @@ RULES: dict[str, Rule] = {
     **{op: _axes_to_input(18) for op in _REDUCE},
     "ReduceSum": _axes_to_input(13),
     "ArgMax": _axis(0), "ArgMin": _axis(0), "Concat": _axis(), "Gather": _axis(0), "GatherElements": _axis(0),
-    "LayerNormalization": _axis(-1), "RMSNormalization": _axis(-1),
+    "LayerNormalization": _axis(-1), "RMSNormalization": _axis(-1), "LpNormalization": _axis(-1),
+    "MeanVarianceNormalization": _mean_variance,
     "Clip": _clip, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Flatten": _flatten,
     "Softmax": _softmax, "LogSoftmax": _softmax, "Hardmax": _softmax,
     "Dropout": _dropout, "BatchNormalization": _batch_norm, "Slice": _slice, "Pad": _pad, "Split": _split,
