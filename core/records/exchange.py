@@ -69,7 +69,7 @@ def _checked(path: Path, document: Any) -> dict[str, list[Row]]:
 def _check_references(tables: Mapping[str, list[Row]]) -> None:
     gpus = {r["id"] for r in tables["gpus"]}
     candidates = {r["id"] for r in tables["candidates"]} | {""}
-    for table in ("measurements", "failures", "finished", "runs"):
+    for table in ("measurements", "failures", "finished", "searches", "runs"):
         for row in tables[table]:
             if row["gpu"] not in gpus or row.get("candidate", "") not in candidates:
                 raise ValueError(f"row {row['id']} of {table} refers to what is not in the file")

@@ -14,7 +14,7 @@ from core.records.rows import TABLES, Row
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-SCHEMA = 1
+SCHEMA = 2  # 2: the table "searches"
 _BUSY_S = 10.0
 _RETRY_S = 0.05
 
@@ -64,7 +64,7 @@ class Layer:
                     database.enable_wal()
                 for table, columns in TABLES.items():
                     database.table(table).create(columns, pk="id", if_not_exists=True)
-                for table in ("measurements", "failures", "finished"):
+                for table in ("measurements", "failures", "finished", "searches"):
                     database.table(table).create_index(["workload", "gpu"], if_not_exists=True)
                 database.conn.execute(f"PRAGMA user_version={SCHEMA}")
                 return
@@ -95,12 +95,26 @@ class Layer:
             )
         return RecordError(f"{what} can't be used ({text})", "make it writable, or set BOLT_CACHE to another folder")
 
-    def insert(self, table: str, rows: Iterable[Row]) -> int:
-        """Add rows that are not there yet, all or none; returns how many were new."""
-        with self._guard():
-            before = self._database.conn.total_changes
-            self._database.table(table).insert_all(rows, pk="id", ignore=True, batch_size=50)
-            return self._database.conn.total_changes - before
+    def insert(self, rows: Iterable[tuple[str, Row]]) -> int:
+        """Add (table, row)s that are not there yet, all or none, whenever this process ends; how many were new."""
+        with self._guard(), self._transaction() as connection:
+            before = connection.total_changes
+            for table, row in rows:
+                columns, marks = ",".join(f"[{c}]" for c in row), ",".join("?" * len(row))
+                connection.execute(f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})", list(row.values()))
+            return connection.total_changes - before
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """What is written inside is there as a whole or not at all."""
+        connection: sqlite3.Connection = self._database.conn
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.commit()
+        except BaseException:
+            connection.rollback()
+            raise
 
     def rows(self, table: str, **where: Any) -> list[Row]:
         """Rows whose columns have the given values (a list means any of them), oldest first where they have a time."""
@@ -119,9 +133,8 @@ class Layer:
             return int(self._database.table(table).count)
 
     def delete(self, table: str, ids: Iterable[str]) -> None:
-        with self._guard():
-            for one in ids:
-                self._database.table(table).delete_where("id = ?", [one])
+        with self._guard(), self._transaction() as connection:
+            connection.executemany(f"DELETE FROM {table} WHERE id = ?", [(one,) for one in ids])
 
     def vacuum(self) -> None:
         with self._guard():

@@ -36,6 +36,7 @@ TABLES: dict[str, dict[str, type]] = {
     "finished": {
         "id": str, "gpu": str, "workload": str, "families": str, "vendor": int, "run": str, "taken": str,
     },
+    "searches": {"id": str, "gpu": str, "workload": str, "run": str, "kernels": int},
     "runs": {
         "id": str, "run": str, "gpu": str, "model": str, "started": str, "seconds": float, "cancelled": int,
     },
@@ -75,13 +76,17 @@ class Record:
 
 @dataclass(frozen=True)
 class Finished:
-    """A workload whose finals were held: with which versions of which families, and whether the vendor took part."""
+    """A workload whose finals were held: with which versions of which families, and whether the vendor took part.
+
+    `kernels` is how many the search was allowed to try, None where the record does not tell.
+    """
 
     workload: str
     families: Mapping[str, int]
     vendor: bool
     run: str
     taken: str
+    kernels: int | None = None
 
 
 @dataclass(frozen=True)
@@ -213,6 +218,8 @@ def _decode(table: str, row: Row) -> None:
         parse_workload(outcome.workload)
         if isinstance(outcome, Measurement) and not all(s > 0 for s in (*outcome.samples_us, outcome.us)):
             raise ValueError(f"measurement {row['id']} has a time that is not positive")
+    elif table == "searches":
+        parse_workload(row["workload"])
     elif table == "finished":
         parse_workload(row["workload"])
         dict(json.loads(row["families"]))

@@ -71,15 +71,12 @@ class Records:
         self._own = Layer(self.path, busy_s)
         self._shipped_files = shipped_files() if shipped is None else list(shipped)
         self._families = families
-        self._known_candidates: set[str] = set()
-        self._known_gpus: set[str] = set()
 
     @cached_property
     def _shipped(self) -> Layer:
         layer = Layer(None)
         for file in self._shipped_files:
-            for table, rows in read_file(file).items():
-                layer.insert(table, rows)
+            layer.insert((table, row) for table, rows in read_file(file).items() for row in rows)
         return layer
 
     @cached_property
@@ -100,41 +97,59 @@ class Records:
         taken: str = "",
     ) -> Record:
         """Keep an outcome; on return it outlives this process. `candidate` is None for a vendor's kernel."""
-        version = self._versions.get(candidate.kernel.family, 0) if candidate else 0
-        record = Record(outcome, identity, candidate, version, tuple(flags), run, taken or now())
-        self._add_identity(identity)
-        if candidate is not None and candidate.name not in self._known_candidates:
-            self._own.insert("candidates", [candidate_row(candidate)])
-            self._known_candidates.add(candidate.name)
-        table, row = outcome_row(record)
-        self._own.insert(table, [row])
+        (record,) = self.add_all([(outcome, candidate, flags)], identity, run=run, taken=taken)
         return record
 
+    def add_all(
+        self,
+        outcomes: Iterable[tuple[Outcome, Candidate | None, Sequence[str]]],
+        identity: Identity,
+        *,
+        run: str = "",
+        taken: str = "",
+    ) -> list[Record]:
+        """Keep (outcome, candidate, compiler flags) that belong together, such as a workload's finals: all or none."""
+        made, rows = [], [("gpus", identity_row(identity))]
+        for outcome, candidate, flags in outcomes:
+            version = self._versions.get(candidate.kernel.family, 0) if candidate else 0
+            record = Record(outcome, identity, candidate, version, tuple(flags), run, taken or now())
+            made.append(record)
+            if candidate is not None:
+                rows.append(("candidates", candidate_row(candidate)))
+            rows.append(outcome_row(record))
+        self._own.insert(rows)
+        return made
+
     def finish(
-        self, workload: str, identity: Identity, families: Mapping[str, int], vendor: bool, run: str = ""
+        self,
+        workload: str,
+        identity: Identity,
+        families: Mapping[str, int],
+        vendor: bool,
+        run: str = "",
+        kernels: int | None = None,
     ) -> None:
-        """Note that the workload's finals were held, with these versions of the families that serve it."""
-        self._add_identity(identity)
+        """Note that the workload's finals were held, with these versions of the families that serve it.
+
+        `kernels` is how many the search could try: a later one that may try more goes on from there.
+        """
         row = {
             "gpu": identity.id, "workload": workload, "families": json.dumps(dict(families), sort_keys=True),
             "vendor": int(vendor), "run": run, "taken": now(),
         }  # fmt: skip
-        self._own.insert("finished", [with_id(row)])
+        rows = [("gpus", identity_row(identity)), ("finished", with_id(row))]
+        if kernels is not None:
+            search = {"gpu": identity.id, "workload": workload, "run": run, "kernels": kernels}
+            rows.append(("searches", with_id(search)))
+        self._own.insert(rows)
 
     def add_run(self, summary: RunSummary, identity: Identity) -> None:
         """Keep what became of a run."""
-        self._add_identity(identity)
         row = {
             "run": summary.run, "gpu": identity.id, "model": summary.model, "started": summary.started,
             "seconds": float(summary.seconds), "cancelled": int(summary.cancelled),
         }  # fmt: skip
-        self._own.insert("runs", [with_id(row)])
-
-    def _add_identity(self, identity: Identity) -> None:
-        row = identity_row(identity)
-        if row["id"] not in self._known_gpus:
-            self._own.insert("gpus", [row])
-            self._known_gpus.add(row["id"])
+        self._own.insert([("gpus", identity_row(identity)), ("runs", with_id(row))])
 
     # -- reading
 
@@ -186,7 +201,9 @@ class Records:
         if not rows:
             return None
         r = rows[-1]
-        return Finished(r["workload"], json.loads(r["families"]), bool(r["vendor"]), r["run"], r["taken"])
+        searches = self._own.rows("searches", workload=workload, gpu=r["gpu"], run=r["run"])
+        kernels = max((s["kernels"] for s in searches), default=None)
+        return Finished(r["workload"], json.loads(r["families"]), bool(r["vendor"]), r["run"], r["taken"], kernels)
 
     def all(self, workload: str | None = None, gpu: Identity | str | None = None) -> list[Record]:
         """Measurements and failures of both layers, oldest first."""
@@ -240,7 +257,7 @@ class Records:
         layer = self._shipped if shipped else self._own
         gpus = _gpus(layer, gpu)
         tables = {"gpus": gpus}
-        for table in ("measurements", "failures", "finished", "runs"):
+        for table in ("measurements", "failures", "finished", "searches", "runs"):
             tables[table] = layer.rows(table, gpu=[g["id"] for g in gpus])
         if finals_only:
             tables["measurements"] = [r for r in tables["measurements"] if r["phase"] == Phase.FINAL]
@@ -251,7 +268,7 @@ class Records:
 
     def load(self, tables: Mapping[str, Iterable[Row]]) -> int:
         """Add the rows that are not here yet; returns how many there were. Rows are checked by exchange.read_file."""
-        return sum(self._own.insert(table, tables.get(table, ())) for table in TABLES)
+        return self._own.insert((table, row) for table in TABLES for row in tables.get(table, ()))
 
     def prune(self, before: str = "", outdated: bool = False, screening: bool = False) -> int:
         """Remove measurements and failures of the user's own layer; returns how many.
@@ -274,8 +291,10 @@ class Records:
             ]
             self._own.delete(table, ids)
             removed += len(ids)
-        stale = [r["id"] for r in self._own.rows("finished") if before and r["taken"] < before]
-        self._own.delete("finished", stale)
+        stale = [r for r in self._own.rows("finished") if before and r["taken"] < before]
+        runs = {r["run"] for r in stale}
+        self._own.delete("finished", [r["id"] for r in stale])
+        self._own.delete("searches", [r["id"] for r in self._own.rows("searches") if r["run"] in runs])
         self._own.vacuum()
         return removed
 

@@ -7,7 +7,7 @@ is the winner of these, the newest finals.
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from core.build.artifact import BuiltKernel
 from core.errors import BoltError, RecordError
@@ -28,6 +28,7 @@ from core.tuner.events import (
     WorkloadFinished,
 )
 from core.tuner.ports import KernelBuilder, Measurer
+from core.tuner.prepare import flags_of
 from core.tuner.task import sane
 from templates import families as all_families
 from templates.family import Candidate, Family
@@ -110,10 +111,9 @@ class AgainJob:
         by_name = {c.name: c for c, _ in built}
         finals: list[Measurement] = []
         if built:
-            for outcome in map(sane, self._measurer.final(self.workload, built, self.vendor)):
-                self._keep(by_name.get(outcome.candidate), outcome)
-                if isinstance(outcome, Measurement):
-                    finals.append(outcome)
+            outcomes = [sane(o) for o in self._measurer.final(self.workload, built, self.vendor)]
+            self._keep([(by_name.get(o.candidate), o) for o in outcomes])
+            finals = [o for o in outcomes if isinstance(o, Measurement)]
         while self._measurer.notes:
             self._tell(Note("info", self._measurer.notes.pop(0)))
         return self._result(finals)
@@ -151,16 +151,15 @@ class AgainJob:
                 able.append((candidate, found))
             elif found is not None:
                 key = self.workload.key
-                self._keep(candidate, Failure(key, candidate.name, found.stage, found.reason, found.log))
+                self._keep([(candidate, Failure(key, candidate.name, found.stage, found.reason, found.log))])
         return able
 
-    def _keep(self, candidate: Candidate | None, outcome: Outcome) -> None:
-        """Record an outcome, then tell it. `candidate` is None for a vendor's kernel."""
-        flags: tuple[str, ...] = ()
-        if candidate is not None:
-            flags = self._families[candidate.kernel.family].flags(candidate.kernel, self.identity.gpu.spec)
-        self._records.add(outcome, self.identity, candidate, run=self.run_id, flags=flags)
-        self._tell(CandidateFailed(outcome) if isinstance(outcome, Failure) else CandidateMeasured(outcome))
+    def _keep(self, outcomes: Sequence[tuple[Candidate | None, Outcome]]) -> None:
+        """Record outcomes, all or none, then tell them. The candidate is None for a vendor's kernel."""
+        kept = [(o, c, flags_of(c, self._families, self.identity.gpu.spec)) for c, o in outcomes]
+        self._records.add_all(kept, self.identity, run=self.run_id)
+        for _, outcome in outcomes:
+            self._tell(CandidateFailed(outcome) if isinstance(outcome, Failure) else CandidateMeasured(outcome))
 
     def _result(self, finals: list[Measurement]) -> WorkloadFinished:
         ours = [m for m in finals if m.source == "template"]

@@ -33,7 +33,7 @@ from core.tuner.events import (
 from core.tuner.lanes import Measured, Step, StepEnded, Usage
 from core.tuner.measuring import Measuring
 from core.tuner.ports import KernelBuilder, Measurer
-from core.tuner.prepare import make_tasks, recorded_result, regions_of, serving_versions
+from core.tuner.prepare import flags_of, make_tasks, recorded_result, regions_of, serving_versions
 from core.tuner.schedule import BUILD_SHARE, fit_budget, keep_only, kernel_order
 from core.tuner.task import Task
 from templates import families as all_families
@@ -196,7 +196,9 @@ class TuningJob:
         options, covered = self.options, set()
         if not options.retune:
             for key, workload in self._workloads.items():
-                result = recorded_result(workload, self._records, self.identity, self._families, options.vendor)
+                result = recorded_result(
+                    workload, self._records, self.identity, self._families, options.vendor, options.limit
+                )
                 if result is not None:
                     self._tell(result)
                     covered.add(key)
@@ -274,8 +276,7 @@ class TuningJob:
         else:
             self._clock.built(cached=False)
             for task in self._tasks:
-                for candidate, failure in task.kernel_failed(message.kernel, message.result):
-                    self._keep(candidate, failure)
+                self._keep(task.kernel_failed(message.kernel, message.result))
 
     def _kernel_built(self, kernel: Kernel, built: BuiltKernel) -> None:
         self._clock.built(built.cached)
@@ -307,18 +308,19 @@ class TuningJob:
         complete = not (task.cut or self._measuring.over or self._build_error is not None or self.cancelled)
         if complete and task.best() is not None:
             versions = serving_versions(task.workload, self._families, self.identity.gpu.spec)
-            self._records.finish(task.key, self.identity, versions, self.options.vendor, self.run_id)
+            self._records.finish(
+                task.key, self.identity, versions, self.options.vendor, self.run_id, self.options.limit
+            )
         self._tell(WorkloadFinished(task.key, task.best(), task.vendor(), len(task.measured), len(task.failed), False))
 
     # -- telling
 
-    def _keep(self, candidate: Candidate | None, outcome: Outcome) -> None:
-        """Record an outcome, then tell it. `candidate` is None for a vendor's kernel."""
-        flags: tuple[str, ...] = ()
-        if candidate is not None:
-            flags = self._families[candidate.kernel.family].flags(candidate.kernel, self.identity.gpu.spec)
-        self._records.add(outcome, self.identity, candidate, run=self.run_id, flags=flags)
-        self._tell_outcome(outcome)
+    def _keep(self, outcomes: Sequence[tuple[Candidate | None, Outcome]]) -> None:
+        """Record outcomes, all or none, then tell them. The candidate is None for a vendor's kernel."""
+        kept = [(o, c, flags_of(c, self._families, self.identity.gpu.spec)) for c, o in outcomes]
+        self._records.add_all(kept, self.identity, run=self.run_id)
+        for _, outcome in outcomes:
+            self._tell_outcome(outcome)
 
     def _tell_outcome(self, outcome: Outcome) -> None:
         self._tell(CandidateFailed(outcome) if isinstance(outcome, Failure) else CandidateMeasured(outcome))

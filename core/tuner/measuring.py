@@ -4,7 +4,7 @@ All of it runs on the job's thread; the lanes (core.tuner.lanes) measure.
 """
 
 import queue
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from core.errors import DeviceError
@@ -25,7 +25,7 @@ class Measuring:
 
     Args:
         messages: the job's queue, into which the lanes put Measured and StepEnded.
-        keep: records an outcome and tells it; the candidate is None for a vendor's kernel.
+        keep: records outcomes, all of them or none, and tells them; the candidate is None for a vendor's kernel.
         close: told of each task whose finals are over.
         finalists, vendor: see core.tuner.job.Options.
     """
@@ -35,7 +35,7 @@ class Measuring:
         messages: "queue.Queue[Any]",
         families: Mapping[str, Family],
         gpu: GpuSpec,
-        keep: Callable[[Candidate | None, Outcome], None],
+        keep: Callable[[Sequence[tuple[Candidate | None, Outcome]]], None],
         close: Callable[[Task], None],
         finalists: int,
         vendor: bool,
@@ -130,12 +130,19 @@ class Measuring:
             task.keep(outcome)
         elif isinstance(outcome, Measurement):
             task.finals.append(outcome)
-        self._keep(candidate, outcome)
+        if lane.step is Step.SCREEN:
+            self._keep([(candidate, outcome)])
+        else:  # of half the finals the wrong one would be the winner
+            task.held.append((candidate, outcome))
 
     def ended(self, message: StepEnded, cancelled: bool) -> None:
         """Raises what the step ended with."""
         lane, task, step = message.lane, message.lane.task, message.lane.step
         lane.ended(message)
+        if task is not None and step is Step.FINAL and message.error is None:
+            self._keep(task.held)
+        if task is not None:
+            task.held = []
         if message.error is not None:
             raise message.error
         if task is None:
@@ -153,7 +160,7 @@ class Measuring:
         for candidate in list(task.running.values()):
             failure = Failure(task.key, candidate.name, Stage.CRASH, "the measuring process gave no outcome")
             task.keep(failure)
-            self._keep(candidate, failure)
+            self._keep([(candidate, failure)])
 
     def lose(self, lane: Lane, error: DeviceError) -> None:
         """Leaves a GPU out that can't be measured on any more; others take its tasks up. Raises for the last one."""

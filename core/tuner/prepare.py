@@ -7,12 +7,12 @@ from core.fusion.plan import FusionPlan
 from core.measure.measurement import Failure, Measurement, Stage
 from core.records.rows import Identity, Record
 from core.records.store import Records
-from core.search.rank import rank
+from core.search.rank import DEFAULT_LIMIT, rank
 from core.tuner.events import WorkloadFinished
 from core.tuner.ports import KernelBuilder
 from core.tuner.schedule import Chosen
 from core.tuner.task import Task
-from templates.family import Family, Kernel
+from templates.family import Candidate, Family, Kernel
 from templates.gpu import GpuSpec
 from templates.workload import Workload
 
@@ -33,14 +33,26 @@ def serving_versions(workload: Workload, families: Mapping[str, Family], gpu: Gp
     return {n: f.version for n, f in families.items() if f.refuses(workload, gpu) is None}
 
 
+def flags_of(candidate: Candidate | None, families: Mapping[str, Family], gpu: GpuSpec) -> tuple[str, ...]:
+    """The compiler flags that a candidate's record keeps; none for a vendor's kernel."""
+    return families[candidate.kernel.family].flags(candidate.kernel, gpu) if candidate is not None else ()
+
+
 def recorded_result(
-    workload: Workload, records: Records, identity: Identity, families: Mapping[str, Family], vendor: bool
+    workload: Workload,
+    records: Records,
+    identity: Identity,
+    families: Mapping[str, Family],
+    vendor: bool,
+    limit: int = DEFAULT_LIMIT,
 ) -> WorkloadFinished | None:
-    """The result of earlier finals that still holds: same identity, same families, with the vendor if wanted."""
+    """The result of earlier finals that still holds: same identity, same families, with the vendor if wanted, and from
+    a search that could try at least `limit` kernels. Records that do not tell were made with the usual limit.
+    """
     done = records.finished(workload.key, identity)
     if done is None or dict(done.families) != serving_versions(workload, families, identity.gpu.spec):
         return None
-    if vendor and not done.vendor:
+    if (vendor and not done.vendor) or (done.kernels or DEFAULT_LIMIT) < limit:
         return None
     found = records.known(workload.key, identity)
     failed = sum(isinstance(r.outcome, Failure) for r in found.values())

@@ -42,6 +42,7 @@ class Task:
     shown: list[str] = field(default_factory=list)  # finalists so far, those that failed there too
     rounds: int = 0  # of finals
     finals: list[Measurement] = field(default_factory=list)
+    held: list[tuple[Candidate | None, Outcome]] = field(default_factory=list)  # of finals that are not over
     done: bool = False
 
     @property

@@ -13,6 +13,7 @@ from core.errors import DeviceError, RecordError, ToolchainError
 from core.fusion.plan import FusionPlan, Kind, Region
 from core.measure.measurement import Failure, Measurement, Phase, Stage
 from core.records.exchange import write_file
+from core.records.layer import Layer
 from core.records.rows import Identity
 from core.records.store import Records
 from core.tuner.events import (
@@ -444,3 +445,38 @@ def test_kill_9_in_the_middle_loses_nothing_and_repeats_nothing(tmp_path):
     assert len(results) == 4 and not set(measurer.screened) & kept
     whole, _ = run(job(tmp_path / "whole"))
     assert {k: r.best.candidate for k, r in results.items()} == {k: r.best.candidate for k, r in whole.items()}
+
+
+def test_a_search_of_more_kernels_goes_on_where_a_smaller_one_ended(tmp_path):
+    run(job(tmp_path, limit=3))
+    second = SimulatedMeasurer()
+    results, _ = run(job(tmp_path, measurer=second, limit=8))
+    assert not any(r.from_records for r in results.values())
+    assert Counter(w for w, _ in second.screened) and len(second.finals) == len(WORKLOADS)
+    assert all(r.measured > 3 for r in results.values())
+    third = SimulatedMeasurer()
+    for limit in (8, 3):
+        results, _ = run(job(tmp_path, measurer=third, limit=limit))
+        assert all(r.from_records for r in results.values()) and not third.screened
+
+
+def test_finals_are_kept_as_a_whole(tmp_path, monkeypatch):
+    """A process that ends between two outcomes of the finals leaves none of them: half would name another winner."""
+    tuning = job(tmp_path, WORKLOADS[:1], limit=4)
+    insert = Layer.insert
+
+    def ends(self, rows):
+        rows = list(rows)
+        finals = [i for i, (table, row) in enumerate(rows) if table == "measurements" and row["phase"] == "final"]
+        if finals:
+            rows.insert(finals[1], ("measurements", {"no such column": 1}))
+        return insert(self, rows)
+
+    monkeypatch.setattr(Layer, "insert", ends)
+    with pytest.raises(RecordError):
+        run(tuning)
+    monkeypatch.undo()
+    store = records(tmp_path)
+    assert store.best(WORKLOADS[0].key, IDENTITY) is None and store.known(WORKLOADS[0].key, IDENTITY)
+    results, _ = run(job(tmp_path, WORKLOADS[:1], limit=4))
+    assert results[WORKLOADS[0].key].best is not None
