@@ -39,6 +39,10 @@ class DeviceError(BoltError):
     """No usable GPU, or the GPU refused."""
 
 
+class WorkerLost(DeviceError):
+    """The cluster's worker that measures on a GPU is gone. Another one may come."""
+
+
 class RecordError(BoltError):
     """The record database can't be read or written, or lacks what was asked for."""
 

@@ -31,6 +31,7 @@ from templates.family import Family, Kernel
 from templates.gpu import GpuSpec
 
 _LOG_BYTES = 16_000
+_MOST_JOBS = 1024  # `Builder.jobs` may grow up to this while it builds, when it counts a cluster's compilers
 _LIGHT_SECONDS = 30.0
 # Not the kernel's fault: another day, or with fewer jobs, it may compile. Such failures are not kept.
 _PASSING = re.compile(r"died due to signal|killed by|out of memory|Cannot allocate memory", re.IGNORECASE)
@@ -41,6 +42,7 @@ class Builder:
     """A ports.KernelBuilder over nvcc and the kernel cache.
 
     One instance serves one GPU model. `close` may be called from any thread; `build` runs on one thread at a time.
+    `compile_batch` and `has_memory_for` are what core.cluster does on other machines.
     """
 
     def __init__(
@@ -118,13 +120,13 @@ class Builder:
         """Starts a compiler only while the caller asks for results: to pause is not to ask."""
         waiting = deque(plan_batches(kernels, self._flags, self._seconds, self.jobs))
         running: dict[Future[dict[Kernel, Entry] | list[Batch]], Batch] = {}
-        pool = ThreadPoolExecutor(self.jobs, thread_name_prefix="nvcc")
+        pool = ThreadPoolExecutor(_MOST_JOBS, thread_name_prefix="nvcc")
         stop = threading.Event()
         try:
             while (waiting or running) and not self._closed.is_set():
-                while waiting and len(running) < self.jobs and self._memory_for(waiting[0], len(running)):
+                while waiting and len(running) < self.jobs and self.has_memory_for(waiting[0], len(running)):
                     batch = waiting.popleft()
-                    running[pool.submit(self._compile_batch, batch, stop)] = batch
+                    running[pool.submit(self.compile_batch, batch, stop)] = batch
                     if started:
                         started(batch)
                 for future in wait(running, timeout=0.2, return_when=FIRST_COMPLETED).done:
@@ -142,7 +144,7 @@ class Builder:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _memory_for(self, batch: Batch, running: int) -> bool:
+    def has_memory_for(self, batch: Batch, running: int) -> bool:
         """Whether one more compiler fits into the free memory; the first always may start.
 
         A compiler that has just started has not taken its memory yet, so those running are counted by half.
@@ -150,8 +152,9 @@ class Builder:
         need = NVCC_BYTES if self._seconds(batch[0])[0] >= _LIGHT_SECONDS else LIGHT_NVCC_BYTES
         return running == 0 or free_memory() - running * need // 2 >= need
 
-    def _compile_batch(self, batch: Batch, stop: threading.Event) -> dict[Kernel, Entry] | list[Batch]:
-        """Entries of the batch, or the smaller batches to try when it does not compile as one."""
+    def compile_batch(self, batch: Batch, stop: threading.Event) -> dict[Kernel, Entry] | list[Batch]:
+        """Entries of the batch, which the cache holds then, or the smaller batches to try when it is not to be compiled
+        as one. Safe from several threads. Raises Cancelled once `stop` is set, and ToolchainError."""
         began = time.monotonic()
         with self.cache.work_folder() as name:
             folder = Path(name)
@@ -172,10 +175,13 @@ class Builder:
                 return {batch[0]: self._failed(batch[0], ran)}
             return self._keep(batch, library, parse_ptxas(ran.log), time.monotonic() - began)
 
+    def either_stopped(self, stop: threading.Event) -> threading.Event:
+        """Set when `stop` is, or after `close`."""
+        return _Either(stop, self._closed)
+
     def _run(self, command: Sequence[str | Path], folder: Path, stop: threading.Event) -> Ran:
-        either = _Either(stop, self._closed)
         try:
-            ran = run(command, folder, either)
+            ran = run(command, folder, self.either_stopped(stop))
         except OSError as error:
             raise cannot_write(error, self.cache.folder) from error
         if ran.status != 0 and (full := _FULL.search(ran.log)):

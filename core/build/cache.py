@@ -128,6 +128,27 @@ class KernelCache:
         except OSError as error:
             raise cannot_write(error, self.folder) from error
 
+    def take_in(self, name: str, data: bytes | None) -> Path | None:
+        """The library of that name, made of `data` when it is not here; None when neither is.
+
+        Raises ToolchainError when it can't be written, or `data` is not what the name, its checksum, says.
+        """
+        path = self._libraries / name
+        if self._whole(path):
+            return path
+        if data is None:
+            return None
+        with self.work_folder() as folder:
+            received = Path(folder) / "received.so"
+            try:
+                received.write_bytes(data)
+            except OSError as error:
+                raise cannot_write(error, self.folder) from error
+            stored = self.store_library(received)
+        if stored != name:
+            raise ToolchainError(f"a library arrived as {stored}, not as {name}", "run the same command again")
+        return path
+
     def store(self, key: str, entry: Entry) -> None:
         """Write an entry. Raises ToolchainError."""
         path = self._index(key)

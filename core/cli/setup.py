@@ -33,7 +33,7 @@ def run(args: argparse.Namespace, out: Reporter) -> int:
     if not args.no_system:
         _system_packages(out)
     uv = _uv(out)
-    extras = ["--extra", "toolchain"]
+    extras = ["--extra", "toolchain", "--extra", "cluster"]
     if has_gpu():
         extras += ["--extra", "vendor"]
     out.log(f"installing the pinned packages into {ROOT / '.venv'}")

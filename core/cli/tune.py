@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from core.tuner.job import Options
     from templates.types import DType
 
-_DTYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}
+_DTYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32", "fp32": "f32"}
 
 
 class Job(Protocol):

@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from core.build.artifact import BuiltKernel
-from core.errors import BoltError, DeviceError
+from core.errors import BoltError, DeviceError, WorkerLost
 from core.fusion.persistent import Proposal
 from core.fusion.plan import FusionPlan
 from core.measure.measurement import Failure, Outcome
 from core.records.rows import Identity, RunSummary
 from core.records.store import Records, now
-from core.search.rank import DEFAULT_LIMIT
 from core.tuner.building import BuildThread, Built, Ended, Started, build_finished
 from core.tuner.clock import Clock
 from core.tuner.events import (
@@ -32,6 +31,7 @@ from core.tuner.events import (
 )
 from core.tuner.lanes import Measured, Step, StepEnded, Usage
 from core.tuner.measuring import Measuring
+from core.tuner.options import Options
 from core.tuner.ports import KernelBuilder, Measurer
 from core.tuner.prepare import flags_of, make_tasks, recorded_result, regions_of, serving_versions
 from core.tuner.schedule import BUILD_SHARE, fit_budget, keep_only, kernel_order
@@ -42,18 +42,16 @@ from templates.workload import Workload
 
 _TICK_S = 0.1
 _PROGRESS_S = 0.25
-FINALISTS = 4
 
 
 @dataclass(frozen=True)
-class Options:
-    """What a user may choose. `limit`: kernels a workload; `retune`: measure anew what records hold already."""
+class _Arrived:
+    """A GPU more."""
 
-    budget_minutes: float | None = None
-    limit: int = DEFAULT_LIMIT
-    vendor: bool = True
-    retune: bool = False
-    finalists: int = FINALISTS
+    measurer: Measurer
+
+
+_Message = Started | Built | Ended | Measured | StepEnded | _Arrived | Note | BoltError
 
 
 class TuningJob:
@@ -90,7 +88,7 @@ class TuningJob:
         self._builder, self._measurers, self._records = builder, list(measurers), records
         self._families = all_families() if families is None else families
         self._cancel, self._pause = threading.Event(), threading.Event()
-        self._messages: queue.Queue[Started | Built | Ended | Measured | StepEnded] = queue.Queue()
+        self._messages: queue.Queue[_Message] = queue.Queue()
         self._builds = BuildThread(builder, self._pause, self._messages)
         self._build_error: Exception | None = None
         self._measuring = Measuring(
@@ -115,6 +113,18 @@ class TuningJob:
         """Stop soon: compilers are killed, the candidate on the GPU is finished, everything measured is kept."""
         self._cancel.set()
         self._builds.stop()
+
+    def add(self, measurer: Measurer) -> None:
+        """One more GPU of the job's identity takes part from now on."""
+        self._messages.put(_Arrived(measurer))
+
+    def fail(self, error: BoltError) -> None:
+        """Nothing more can be done: `run` raises the error."""
+        self._messages.put(error)
+
+    def note(self, level: str, text: str) -> None:
+        """A line for the user, told in its turn."""
+        self._messages.put(Note(level, text))
 
     @property
     def cancelled(self) -> bool:
@@ -183,7 +193,7 @@ class TuningJob:
             return
         for measurer in self._measurers:
             self._measuring.add(measurer)
-        self._clock.gpus = len(self._measurers)
+        self._count_gpus()
         self._builds.start(kernels)
         self._loop()
         if self._build_error is not None:
@@ -260,8 +270,14 @@ class TuningJob:
         except queue.Empty:
             return
 
-    def _receive(self, message: Started | Built | Ended | Measured | StepEnded) -> None:
-        if isinstance(message, Measured):
+    def _receive(self, message: _Message) -> None:
+        if isinstance(message, _Arrived):
+            self._take_in(message.measurer)
+        elif isinstance(message, Note):
+            self._tell(message)
+        elif isinstance(message, BoltError):
+            raise message
+        elif isinstance(message, Measured):
             self._measured(message)
         elif isinstance(message, StepEnded):
             self._step_ended(message)
@@ -299,9 +315,21 @@ class TuningJob:
         try:
             self._measuring.ended(message, self.cancelled)
         except DeviceError as error:
-            self._measuring.lose(message.lane, error)
-            self._clock.gpus = len(self._measuring.lanes)
+            self._measuring.lose(message.lane)
+            if not self._measuring.lanes and not isinstance(error, WorkerLost):
+                raise
+            self._count_gpus()
             self._tell(Note("warning", f"{message.lane.usage.gpu} is left out from here on: {error}"))
+            if not self._measuring.lanes:
+                self._tell(Note("warning", "no GPU is left; the job goes on when a worker with one comes"))
+
+    def _take_in(self, measurer: Measurer) -> None:
+        self._measurers.append(measurer)
+        self._measuring.add(measurer)
+        self._count_gpus()
+
+    def _count_gpus(self) -> None:
+        self._clock.gpus = max(1, len(self._measuring.lanes))
 
     def _close(self, task: Task) -> None:
         """A task's finals are over."""

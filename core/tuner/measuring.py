@@ -7,7 +7,6 @@ import queue
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from core.errors import DeviceError
 from core.measure.measurement import Failure, Measurement, Outcome, Stage
 from core.search.rank import other_launches
 from core.tuner.lanes import Lane, Measured, Step, StepEnded, Usage
@@ -27,7 +26,7 @@ class Measuring:
         messages: the job's queue, into which the lanes put Measured and StepEnded.
         keep: records outcomes, all of them or none, and tells them; the candidate is None for a vendor's kernel.
         close: told of each task whose finals are over.
-        finalists, vendor: see core.tuner.job.Options.
+        finalists, vendor: see core.tuner.options.Options.
     """
 
     def __init__(
@@ -162,15 +161,13 @@ class Measuring:
             task.keep(failure)
             self._keep([(candidate, failure)])
 
-    def lose(self, lane: Lane, error: DeviceError) -> None:
-        """Leaves a GPU out that can't be measured on any more; others take its tasks up. Raises for the last one."""
+    def lose(self, lane: Lane) -> None:
+        """Leaves a GPU out that can't be measured on any more; others take its tasks up."""
         self.lanes.remove(lane)
         lane.close()
         for task in self.tasks:
             if task.gpu == lane.number and not task.done:
                 task.release()
-        if not self.lanes:
-            raise error
 
     # -- ends
 

@@ -3,6 +3,7 @@ import json
 import os
 import signal
 import threading
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -207,3 +208,31 @@ def test_audit_measures_everything_and_tells_the_regret(bench, capsys, monkeypat
 def test_what_measures_is_not_replayed(bench, option, capsys):
     assert cli.run(["tune", "toy", "--replay", *option]) == 1
     assert f"{option[0]} measures, --replay does not" in capsys.readouterr().err
+
+
+def test_a_scheduler_tunes_for_each_kind_of_gpu_there(bench, capsys, monkeypatch):
+    from core.cluster import job as cluster
+    from core.cluster.tasks import Parts
+
+    asked = []
+
+    @contextlib.contextmanager
+    def cluster_job(work, options, address, gpu, parts):
+        asked.append((address, gpu, parts))
+        made = []
+        for name in ("NVIDIA H200", "Tesla T4"):
+            identity = replace(IDENTITY, gpu=replace(IDENTITY.gpu, name=name))
+            records = Records(shipped=[], families={"stub": bench.family})
+            parts_of_it = SimulatedBuilder(), [SimulatedMeasurer(gpu=identity.gpu)], records
+            made.append(TuningJob(work, identity, *parts_of_it, options, {"stub": bench.family}))
+        yield cluster.KindsJob(made)
+
+    monkeypatch.setattr(cluster, "cluster_job", cluster_job)
+    assert cli.run(["tune", "toy", "--json", "--scheduler", "127.0.0.1:8786", "--runtime", "pycuda"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert asked == [("127.0.0.1:8786", "auto", Parts("pycuda"))] and data["gpu"] == "NVIDIA H200"
+    assert [other["gpu"] for other in data["others"]] == ["Tesla T4"]
+    assert len(data["others"][0]["regions"]) == len(data["regions"]) == 3
+    assert cli.run(["tune", "toy", "--scheduler", "127.0.0.1:8786"]) == 0
+    assert "toy on Tesla T4" in capsys.readouterr().out
+    assert cli.run(["tune", "toy", "--scheduler", "x", "--persistent", "y"]) == 1
