@@ -12,7 +12,7 @@ from templates import families
 from templates.epilogue import Epilogue, parse_epilogue
 from templates.family import Candidate, Family, Kernel, candidate_from_dict, candidate_to_dict
 from templates.gpu import KNOWN_GPUS
-from templates.sm90_common import MAX_ACCUMULATORS, chain_source, epilogue_smem, mainloop_stages
+from templates.sm90_common import MAX_ACCUMULATORS, chain_source, cluster_slots, epilogue_smem, mainloop_stages
 from templates.sm90_direct import geometry
 from templates.sm90_direct.space import INSTANCES, Instance
 from templates.sm90_gemm import rules as sm90_gemm_rules
@@ -104,6 +104,11 @@ def test_clusters_of_four_count_a_gpc_as_small_as_they_come():
         if k.stem.startswith("256x128x64_") and k.stem.endswith("_cooperative")
     }
     assert rounds["256x128x64_1x4_cooperative"] == 2 and rounds["256x128x64_1x2_cooperative"] == 1
+
+
+def test_cluster_slots_are_whole_clusters_of_the_smallest_gpc():
+    assert [cluster_slots(H200, size) for size in (1, 2, 3, 4, 8)] == [132, 132, 111, 112, 72]
+    assert [cluster_slots(H200, size, 2) for size in (1, 4, 5, 8)] == [264, 264, 235, 224]
 
 
 def test_points_of_kernels_and_of_older_records():
