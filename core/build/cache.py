@@ -5,17 +5,17 @@
     kernels/building/<pid>-*/      where compilers write; what dead processes left there is removed after a while
 
 Files appear by rename only, and a library's name is its checksum, so a reader sees a whole entry or none, and two
-processes that build the same kernel at once both succeed.
+processes that build the same kernel at once both succeed. The libraries take LIMIT_BYTES at most: above it those used
+least recently go, when a process opens the cache that no other has open.
 """
 
 import hashlib
 import json
 import os
 import re
-import shutil
 import tempfile
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -23,10 +23,12 @@ from typing import Any
 
 from core.build.nvcc import COMMON_FLAGS
 from core.build.toolchain import Toolchain
+from core.build.trim import Used, mark_used
 from core.errors import ToolchainError
-from core.files import write_atomically
+from core.files import digest, remove_left_over, write_atomically
 from core.paths import INCLUDE
 
+LIMIT_BYTES = 8 << 30
 _LEFT_OVER_S = 3600.0  # a process of another container has no pid here: its folder must be old, too
 _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]', re.MULTILINE)
 
@@ -96,7 +98,9 @@ class KernelCache:
                 (self.folder / part).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise cannot_write(error, self.folder) from error
-        self._remove_left_over_work()
+        self._used = Used(self._libraries, "*.so", LIMIT_BYTES)
+        self._forget_removed({path.name for path in self._used.removed})
+        remove_left_over(self.folder / "building", "", _LEFT_OVER_S)
 
     def find(self, key: str, verify: bool = True) -> Entry | None:
         """The entry, its library's checksum proven (once in a process). A damaged entry is removed and not found."""
@@ -119,7 +123,7 @@ class KernelCache:
     def store_library(self, built: Path) -> str:
         """Move a library in; returns its name in the cache. Raises ToolchainError."""
         try:
-            name = f"{_checksum(built)}.so"
+            name = f"{digest(built)}.so"
             target = self._libraries / name
             os.replace(built, target)
             stat = target.stat()
@@ -179,42 +183,22 @@ class KernelCache:
             stat = path.stat()
             if self._verified.get(path) == (stat.st_mtime_ns, stat.st_size):
                 return True
-            if _checksum(path) != path.stem:
+            if digest(path) != path.stem:
                 path.unlink(missing_ok=True)
                 return False
         except OSError:  # gone or unreadable: the kernel is compiled again
             return False
         self._verified[path] = (stat.st_mtime_ns, stat.st_size)
+        mark_used(path)
         return True
 
-    def _remove_left_over_work(self) -> None:
-        for folder in (self.folder / "building").iterdir():
-            owner = folder.name.partition("-")[0]
-            if not (owner.isdigit() and _alive(int(owner))) and _age_s(folder) > _LEFT_OVER_S:
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _age_s(folder: Path) -> float:
-    """Seconds since a file in the folder appeared or went; 0 when the folder is gone."""
-    try:
-        return time.time() - folder.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    def _forget_removed(self, libraries: set[str]) -> None:
+        if not libraries:
+            return
+        for path in (self.folder / "index").glob("*/*.json"):
+            with suppress(OSError, ValueError):
+                if json.loads(path.read_text(encoding="utf-8")).get("library") in libraries:
+                    path.unlink()
 
 
 def usage_of(entry: Entry) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -26,6 +27,9 @@ COMMON_FLAGS = (
     "--expt-relaxed-constexpr",
     "-Xcompiler=-fPIC,-fvisibility=hidden,-fno-gnu-unique",
 )
+# Ends its process group when standard input does: however the process at its other end came to its end, nothing that
+# nvcc started outlives it.
+_WATCHED = 'exec 3<&0; { cat <&3 >/dev/null; kill -KILL 0; } & exec 3<&-; exec "$@" </dev/null'
 _NICENESS = 10  # the process that measures and the window go first
 _POLL_S = 0.1
 
@@ -48,9 +52,11 @@ def run(command: Sequence[str | Path], cwd: Path, cancel: threading.Event | None
     environment = {**os.environ, "TMPDIR": str(cwd), "LC_ALL": "C"}
     with tempfile.TemporaryFile(dir=cwd) as log:
         try:
+            if not os.access(command[0], os.X_OK) and shutil.which(str(command[0])) is None:
+                raise FileNotFoundError("it is not there, or not executable")
             process = subprocess.Popen(
-                [str(c) for c in command], cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                ["/bin/sh", "-c", _WATCHED, "nvcc", *map(str, command)], cwd=cwd, env=environment,
+                stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             raise ToolchainError(f"{command[0]} can't be started ({error})", "run `python3 main.py doctor`") from error
@@ -81,6 +87,8 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def gencode(arch: str) -> tuple[str, str]:

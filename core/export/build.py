@@ -13,12 +13,15 @@ from core.build.cache import cannot_write, kernel_key
 from core.build.machine import default_jobs
 from core.build.nvcc import base_command, first_error, gencode, run
 from core.build.toolchain import Toolchain
+from core.build.trim import in_use, mark_used
 from core.errors import ToolchainError
 from core.export.emit import Source
+from core.files import digest
 from core.paths import cache_dir
 from templates.gpu import GpuSpec
 from templates.operators import FOLDER, HEADERS
 
+OBJECTS_LIMIT_BYTES = 4 << 30  # of compiled sources that are kept, see core.build.trim
 Progress = Callable[[int, int, str], None]  # done, of how many, the file that was finished
 
 
@@ -44,7 +47,10 @@ def build_library(
         objects.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(error, objects) from error
-    with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as work_name:
+    with (
+        in_use(objects, "*.o", OBJECTS_LIMIT_BYTES),
+        tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as work_name,
+    ):
         work = Path(work_name)
 
         def compile_one(number: int, source: Source) -> Path:
@@ -73,8 +79,8 @@ def _object(
     headers = sha256(b"".join((FOLDER / h).read_bytes() for h in HEADERS)).hexdigest()
     interface = "".join(p.read_text(encoding="utf-8") for paths in own for p in sorted(paths))
     key = kernel_key(text + interface, (*source.flags, headers), gpu.nvcc_arch, toolchain)
-    kept = objects / f"{key}.o"
-    if kept.is_file():
+    kept = _kept(objects, key)
+    if kept is not None:
         return kept
     work.mkdir()
     result = work / "unit.o"
@@ -86,10 +92,21 @@ def _object(
     try:
         partial = objects / f".{key}.{os.getpid()}.{threading.get_ident()}"
         shutil.copy(result, partial)
+        kept = objects / f"{key}-{digest(result)}.o"
         os.replace(partial, kept)
     except OSError as error:
         raise cannot_write(error, objects) from error
     return kept
+
+
+def _kept(objects: Path, key: str) -> Path | None:
+    """The object compiled earlier, its checksum proven; a damaged one is removed."""
+    for path in objects.glob(f"{key}-*.o"):
+        if digest(path) == path.stem.rpartition("-")[2]:
+            mark_used(path)
+            return path
+        path.unlink(missing_ok=True)
+    return None
 
 
 def _link(

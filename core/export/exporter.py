@@ -19,12 +19,14 @@ from core.export.lower import lower
 from core.export.manifest import NAME, Exported, manifest, report
 from core.export.memory import lifetimes, plan_memory
 from core.export.weights import write_weights
+from core.files import exchange, remove_left_over
 from core.fusion.plan import FusionPlan
 from core.graph.ir import Graph
 from core.tuner.choice import Choice, estimated
 
-# Begins the name of the folder that an export grows in.
+# Begins the name of the folder that an export grows in; the number of its process follows.
 GROWING = ".bolt-export-"
+_LEFT_OVER_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,9 @@ def export(
     check_target(out_dir)
     try:
         out_dir.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=GROWING, dir=_workplace(out_dir)) as made:
+        place = _workplace(out_dir)
+        remove_left_over(place, GROWING, _LEFT_OVER_S)
+        with tempfile.TemporaryDirectory(prefix=f"{GROWING}{os.getpid()}-", dir=place) as made:
             folder = Path(made) / "export"
             folder.mkdir()
             weights = write_weights(program, folder / f"{library}.safetensors")
@@ -136,12 +140,19 @@ def _workplace(out_dir: Path) -> Path:
 
 
 def _put_into_place(folder: Path, out_dir: Path) -> None:
-    """Rename the finished folder, or what is in it, to its place; an earlier export is moved aside first."""
+    """Rename the finished folder, or what is in it, to its place; an earlier export changes places with it.
+
+    Where the file system can't exchange two folders the earlier one is moved aside first: a process that ends between
+    the two steps leaves it in the folder that the export grew in.
+    """
     folder.chmod(0o755)
     if not out_dir.exists():
         os.rename(folder, out_dir)
         return
     aside = folder.parent / "earlier"
+    if folder.parent.parent != out_dir and exchange(folder, out_dir):
+        _keep_others(folder, out_dir)
+        return
     moves = [(out_dir, aside), (folder, out_dir)]
     if folder.parent.parent == out_dir:
         aside.mkdir()

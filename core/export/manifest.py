@@ -1,6 +1,5 @@
 """manifest.json and report.md of an exported folder."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from core.export.kernels import operator_kernels
 from core.export.memory import MemoryPlan
 from core.export.program import Program, TemplateStep
 from core.export.weights import WeightsFile
+from core.files import digest
 from core.fusion.plan import FusionPlan
 from core.tuner.choice import Choice, Origin
 from templates.family import candidate_to_dict
@@ -75,11 +75,6 @@ def checksums(folder: Path) -> dict[str, str]:
     """SHA-256 of every file below the folder but the manifest, by path relative to it."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != NAME and ".build-" not in str(p))
     return {p.relative_to(folder).as_posix(): digest(p) for p in files}
-
-
-def digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _port(name: str, kind: Any) -> dict[str, Any]:

@@ -16,8 +16,9 @@ import numpy as np
 from core.errors import Cancelled, ExportError
 from core.export.emit import NUMPY_NAMES
 from core.export.exporter import read_manifest
-from core.export.manifest import FORMAT, NAME, digest
+from core.export.manifest import FORMAT, NAME
 from core.export.reference import load_inputs, random_inputs, reference_outputs
+from core.files import digest
 from core.importer.load import load_graph
 from core.paths import ROOT
 from templates.types import DType

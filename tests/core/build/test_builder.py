@@ -1,6 +1,9 @@
+import contextlib
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -13,6 +16,7 @@ from core.build.artifact import BuiltKernel
 from core.build.builder import Builder
 from core.errors import ToolchainError
 from core.measure.measurement import Failure, Stage
+from core.paths import ROOT
 from templates.family import Kernel
 from tests.core.tuning_stubs import H200, StubFamily, compiler_runs, fake_toolchain, gemm, kernels_of
 
@@ -213,3 +217,42 @@ def test_the_epilogue_is_part_of_the_key(tmp_path):
     work = builder(tmp_path)
     plain = kernels_of(FAMILY, gemm(epilogue=type(gemm().epilogue)()))[0]
     assert work.key(plain) != work.key(kernels_of(FAMILY)[0])
+
+
+def test_the_compiler_ends_with_a_builder_that_is_killed(tmp_path):
+    """kill -9 runs no cleaning up; a compile of minutes would go on and take the memory of the next one."""
+    program = """
+import sys, threading
+from pathlib import Path
+from core.build.nvcc import run
+print("running", flush=True)
+run(["/bin/sh", "-c", "echo $$ > pid; sleep 600 & sleep 600"], Path(sys.argv[1]), threading.Event())
+"""
+    process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
+    pid = tmp_path / "pid"
+    assert until(lambda: pid.exists() and pid.read_text().endswith("\n"))
+    group = int(pid.read_text())
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert until(lambda: not alive(group)), "the compiler outlives its builder"
+
+
+def until(condition, seconds=30.0):
+    """Whether the condition comes true."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def alive(group):
+    """Whether a process of the group runs (one that ended and is not waited for does not)."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group and fields[0] != "Z":
+                return True
+    return False

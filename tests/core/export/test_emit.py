@@ -208,6 +208,7 @@ def test_an_export_that_cant_be_put_into_place_leaves_the_earlier_one(tmp_path, 
             raise OSError(28, "No space left on device")
         rename(source, target)
 
+    monkeypatch.setattr("core.export.exporter.exchange", lambda one, other: False)
     monkeypatch.setattr("core.export.exporter.os.rename", failing)
     with pytest.raises(ExportError, match="No space left"):
         small_export(out, name="second")
