@@ -25,6 +25,7 @@ from app.run import Changes, Row, State
 from app.theme import Theme, base_font
 
 VENDORS = "It is the vendor's kernel, which is measured with every candidate."
+NO_MODEL = "Open a model, then press Tune. Its candidates appear here as they are compiled and measured."
 NOTHING = "Press Tune. Candidates appear here as they are compiled and measured."
 
 
@@ -153,6 +154,7 @@ class CandidatesPanel(QWidget):
         run = self.model.run
         total = len(run.rows) if run else 0
         self.empty.setVisible(not total)
+        self.empty.setText(NOTHING if self.model.document is not None else NO_MODEL)
         if not total:
             self.count.setText("")
             return

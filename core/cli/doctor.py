@@ -93,6 +93,7 @@ def _tried(name: str, look: Callable[[], str], remedy: str = SETUP, essential: b
 
 
 def _toolchain() -> Iterator[Check]:
+    from core.build.listing import find_cuobjdump
     from core.build.toolchain import cutlass_version, find_cutlass, find_host_compiler, find_nvcc
 
     def nvcc() -> str:
@@ -107,9 +108,13 @@ def _toolchain() -> Iterator[Check]:
         path, version = find_host_compiler()
         return f"{version} ({path})"
 
+    def disassembler() -> str:
+        return str(find_cuobjdump(find_nvcc()[0]))
+
     yield _tried("nvcc", nvcc)
     yield _tried("CUTLASS", cutlass)
     yield _tried("host compiler", host)
+    yield _tried("disassembler", disassembler, essential=False)
 
 
 def _gib(nbytes: int) -> str:
