@@ -121,7 +121,10 @@ _TWO_STAGES = [
     ((64, 32, 32), (2, 1, 1)), ((32, 64, 32), (1, 2, 1)), ((64, 64, 64), (2, 1, 2)),
 ]  # fmt: skip
 
-DTYPES = (DType.F16, DType.BF16, DType.TF32)
+DTYPES = (DType.F16, DType.BF16, DType.TF32, DType.F32)
+# fp32 is three tf32 products of the operands' large and small parts, nearly as accurate (CUTLASS, OpMultiplyAddFastF32;
+# its examples 27 and 28). Both parts of a fragment take registers.
+MAX_SPLIT_ACCUMULATORS = 64
 OUTPUTS = (DType.F16, DType.BF16, DType.F32, DType.TF32)
 
 
@@ -133,8 +136,10 @@ def tiles(sm: int, dtype: DType, alignment: int) -> Iterator[Tile]:
             yield Tile(m, n, k, *warps, stages=2, inst_k=inst_k)
         return
     for (m, n, k), stages, warps in _SM80:
-        if dtype == DType.TF32:  # the same bytes of K a stage, half the elements
-            yield Tile(m, n, k // 2, *warps, stages=stages, inst_k=8)
+        if dtype.itemsize == 4:  # the same bytes of K a stage, half the elements
+            tile = Tile(m, n, k // 2, *warps, stages=stages, inst_k=8)
+            if dtype == DType.TF32 or tile.accumulators <= MAX_SPLIT_ACCUMULATORS:
+                yield tile
         else:
             yield Tile(m, n, k, *warps, stages=stages, inst_k=16)
 
@@ -142,7 +147,7 @@ def tiles(sm: int, dtype: DType, alignment: int) -> Iterator[Tile]:
 def type_objection(dtype: DType, accumulator: DType, output: DType, gpu: GpuSpec) -> str | None:
     """Why the mma.sync families can't serve these types on the GPU, or None."""
     if dtype not in DTYPES:
-        return f"no tensor core kernel for {dtype} operands (f16, bf16 and tf32 have one)"
+        return f"no tensor core kernel for {dtype} operands (f16, bf16, tf32 and f32 have one)"
     if gpu.sm < 80 and dtype != DType.F16:
         return f"{dtype} tensor core instructions need sm80, this GPU is sm{gpu.sm}"
     if accumulator != DType.F32:
@@ -155,6 +160,11 @@ def type_objection(dtype: DType, accumulator: DType, output: DType, gpu: GpuSpec
 def memory_type(dtype: DType) -> str:
     """The C++ type in memory: tf32 is a float there, rounded on its way into the tensor core."""
     return "float" if dtype == DType.TF32 else dtype.cutlass
+
+
+def math_operator(dtype: DType) -> str:
+    """CUTLASS's tag of how operands are multiplied."""
+    return "OpMultiplyAddFastF32" if dtype == DType.F32 else "OpMultiplyAdd"
 
 
 def tile_objection(tile: Tile, m: int, n: int, alignment: int, itemsize: int, gpu: GpuSpec) -> str | None:
@@ -241,7 +251,7 @@ def estimate(
     k_steps = ceil(k_steps / slices)
     resident = occupancy(tile, dtype.itemsize, gpu)
     share = _PEAK_SHARE.get(gpu.sm, _NATIVE_SHARE)
-    rate = gpu.tensor_tflops * 1e6 / gpu.sm_count * share * (0.5 if dtype == DType.TF32 else 1.0)
+    rate = gpu.tensor_tflops * 1e6 / gpu.sm_count * share * {DType.TF32: 1 / 2, DType.F32: 1 / 6}.get(dtype, 1.0)
     warp_m, warp_n, _ = tile.warp
     rate *= min(1.0, (warp_m * warp_n / (warp_m + warp_n) / 32) ** 0.4)
     rate *= {16: 1.0, 8: 0.8, 4: 0.55, 2: 0.3}[min(16, alignment * dtype.itemsize)]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from core.session import Session
     from core.tuner.choice import Choice
 
-_DTYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}
+_DTYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32", "fp32": "f32"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

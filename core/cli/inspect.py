@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from core.fusion.plan import FusionPlan
     from core.session import Session
 
-DTYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32"}
+DTYPES = {"fp16": "f16", "bf16": "bf16", "tf32": "tf32", "fp32": "f32"}
 MAX_NODES_SHOWN = 6
 
 

@@ -10,7 +10,15 @@ from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
 from templates.sm80_conv import iterators, rules
 from templates.sm80_gemm.family import split_launches, swizzle_launches, tile_of
-from templates.tensorop import memory_type, split_objection, store_objection, tile_objection, tiles, type_objection
+from templates.tensorop import (
+    math_operator,
+    memory_type,
+    split_objection,
+    store_objection,
+    tile_objection,
+    tiles,
+    type_objection,
+)
 from templates.types import largest_alignment
 from templates.workload import ConvWorkload, Workload
 
@@ -111,6 +119,7 @@ class Sm80Conv:
             split=bool(kernel.int("split")),
             arch=75 if tile.inst_k == 8 and kernel.dtype.itemsize == 2 else 80,
             operand=memory_type(kernel.dtype),
+            math=math_operator(kernel.dtype),
             output=memory_type(kernel.epilogue.output),
             align_c=channels,
             align_d=d,

@@ -11,6 +11,7 @@ from templates.gpu import GpuSpec
 from templates.sm80_gemm import rules
 from templates.tensorop import (
     Tile,
+    math_operator,
     memory_type,
     slice_counts,
     split_objection,
@@ -122,6 +123,7 @@ def gemm_body(kernel: Kernel, grouped: bool) -> str:
         grouped=grouped,
         arch=75 if kernel.int("inst_k") == 8 and kernel.dtype.itemsize == 2 else 80,
         operand=memory_type(kernel.dtype),
+        math=math_operator(kernel.dtype),
         output=memory_type(kernel.epilogue.output),
         row_a=kernel.layout_a == MatrixLayout.ROW,
         row_b=kernel.layout_b == MatrixLayout.ROW,

@@ -60,6 +60,8 @@ GEMMS = [
     gemm(256, 132, 128, "128x64x64_2x2_s3", epilogue=F32_OUT),
     gemm(256, 132, 100, "128x128x16_2x2_s4", "64x64x32_2x1x2", dtype=DType.TF32, epilogue=F32_OUT),
     gemm(70, 33, 51, "64x64x16_2x2_s10", dtype=DType.TF32, epilogue=F32_OUT),
+    gemm(256, 132, 100, "128x64x16_2x2_s6", "64x64x32_2x1x2", "128x128x16_2x4_s4", dtype=DType.F32, epilogue=F32_OUT),
+    gemm(70, 33, 51, "32x32x32_1x1x2", dtype=DType.F32, layout_a=COL, layout_b=ROW, epilogue=F32_OUT),
 ]
 GEMMS += [
     gemm(49, 512, 4608, "64x64x32_2x2_s10_i16_split", "32x32x64_1x1x2_s6_i16_split", epilogue=RESIDUAL),
@@ -107,6 +109,7 @@ CONVS = [
     conv("sm80_conv", (1, 40, 40, 16, 16, 35, 3), "64x32x64_2x1_s6_i16_analytic", pad=(17, 1, 17, 1)),
     conv("sm80_conv", (2, 14, 14, 64, 40, 3, 3), "64x64x64_2x2_s5", pad=PADDED, dtype=DType.BF16, epilogue=BF16_OUT),
     conv("sm80_conv", (2, 14, 14, 36, 40, 3, 3), "64x64x32_2x2_s5", pad=PADDED, dtype=DType.TF32, epilogue=F32_OUT),
+    conv("sm80_conv", (2, 14, 14, 36, 40, 3, 3), "64x64x32_2x2_s5", pad=PADDED, dtype=DType.F32, epilogue=F32_OUT),
     conv("sm80_conv", (2, 14, 14, 64, 40, 3, 3), "64x64x64_2x2_s5", pad=PADDED, epilogue=Epilogue()),
 ]
 CONVS += [

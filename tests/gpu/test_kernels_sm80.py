@@ -184,8 +184,9 @@ def test_kernel_matches_fp32_reference(case: Case, gpu: GpuSpec, library: ctypes
             assert d.guards_hold(SENTINEL) and workspace.guards_hold(SENTINEL), f"{what}: wrote outside its output"
             relative = ((got - wanted).norm() / wanted.norm()).item()
             worst = ((got - wanted).abs() / (1 + wanted.abs())).max().item()
-            assert relative < (8e-3 if loose else 1.5e-3), f"{what}: relative L2 {relative:.2e}"
-            assert worst < (4e-2 if loose else 8e-3), f"{what}: worst element off by {worst:.2e}"
+            exact = w.dtype == DType.F32  # also by three tf32 products
+            assert relative < (8e-3 if loose else 2e-5 if exact else 1.5e-3), f"{what}: relative L2 {relative:.2e}"
+            assert worst < (4e-2 if loose else 2e-4 if exact else 8e-3), f"{what}: worst element off by {worst:.2e}"
 
 
 def test_a_kernel_refuses_what_it_cannot_run(gpu: GpuSpec, library: ctypes.CDLL) -> None:

@@ -145,6 +145,18 @@ def test_two_byte_accesses_need_two_stages():
     assert {t.inst_k for t in tiles(75, DType.F16, 8)} == {8}
 
 
+def test_fp32_is_computed_by_three_tf32_products():
+    w = GemmWorkload(256, 132, 100, dtype=DType.F32, epilogue=Epilogue(BIAS_RELU.ops, DType.F32))
+    family = families()["sm80_gemm"]
+    kernels = [k for k in family.kernels(w, A100) if family.illegal(k, w, A100) is None]
+    assert kernels and all("OpMultiplyAddFastF32" in family.source(k) for k in kernels)
+    assert all(t.accumulators <= 64 for t in tiles(80, DType.F32, 4))
+    assert "sm80" in (family.refuses(w, KNOWN_GPUS["t4"]) or "")
+    one = replace(w, dtype=DType.TF32)
+    cost = [best(v)[1] for v in (w, one)]
+    assert cost[0] > cost[1]
+
+
 def test_tiles_are_whole_warps_and_instructions():
     for sm, dtype in ((75, DType.F16), (80, DType.F16), (80, DType.TF32)):
         for tile in tiles(sm, dtype, 8):
