@@ -1,18 +1,14 @@
 """Times the Hopper pair kernels beside the vendor's two kernels through torch, and prints one table.
 
-Run by hand on a Hopper GPU with torch: ``python -m tests.gpu.bench_b2b [FOLDER]``. FOLDER keeps the compiled libraries
-for the next run. For each pair: the instance that won before, the best-ranked of each family. CUDA-graph timed, inputs
-rotated over more than twice the L2, median of the replays; the peer is cuBLASLt with fused bias and ReLU twice, or
-cuDNN's fused convolution and cuBLASLt. `before` are figures of 2026-11-29 on an H200 (0: none).
+Run by hand on a Hopper GPU with torch: ``python -m tests.gpu.bench_b2b``. For each pair: the instance that won before,
+the best-ranked of each family. CUDA-graph timed, inputs rotated over more than twice the L2, median of the replays; the
+peer is cuBLASLt with fused bias and ReLU twice, or cuDNN's fused convolution and cuBLASLt. `before` are figures of
+2026-11-29 on an H200 (0: none).
 """
 
 import ctypes
-import os
-import sys
-import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -23,7 +19,8 @@ from templates.family import Candidate, Kernel
 from templates.gpu import GpuSpec
 from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair
 from tests.gpu.bench_kernels_sm90 import graph_us
-from tests.gpu.test_kernels_sm90 import Kernels, build, spec
+from tests.gpu.kernels import Kernels
+from tests.gpu.test_kernels_sm90 import spec
 
 BIAS_RELU = parse_epilogue("bias+relu")
 FAMILIES = ("sm90_b2b", "sm80_b2b")
@@ -156,14 +153,8 @@ def main() -> None:
     started = time.time()
     gpu = spec()
     torch.backends.cudnn.benchmark = True
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="bench_b2b"))
-    folder.mkdir(parents=True, exist_ok=True)
     wanted = {k.name: k for row in ROWS for k in kernels_of(row, gpu)}
-    kept = sorted(folder.glob("kernels*.so"))
-    if kept:
-        kernels = Kernels([ctypes.CDLL(str(file)) for file in kept])
-    else:
-        kernels = Kernels(build(list(wanted.values()), gpu, folder, len(os.sched_getaffinity(0))))
+    kernels = Kernels(wanted.values(), gpu)
     print(f"{len(wanted)} kernels after {time.time() - started:.0f} s", flush=True)
     product = 1.0
     for row in ROWS:

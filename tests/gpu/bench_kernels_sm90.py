@@ -1,19 +1,15 @@
 """Times the Hopper kernels on shapes measured before, beside cuBLASLt and cuDNN through torch, and prints one table.
 
-Run by hand on a Hopper GPU with torch: ``python -m tests.gpu.bench_kernels_sm90 [FOLDER]``. FOLDER keeps the compiled
-libraries for the next run. Kernels are those that won before and, for each shape, the best-ranked one. CUDA-graph
-timed, inputs rotated over more than twice the L2, median of the replays; `before` are the figures of 2026-11-29 (H200).
+Run by hand on a Hopper GPU with torch: ``python -m tests.gpu.bench_kernels_sm90``. Kernels are those that won before
+and, for each shape, the best-ranked one. CUDA-graph timed, inputs rotated over more than twice the L2, median of the
+replays; `before` are the figures of 2026-11-29 (H200).
 """
 
 import ctypes
-import os
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -23,7 +19,8 @@ from templates.epilogue import parse_epilogue
 from templates.family import Candidate, Kernel
 from templates.gpu import GpuSpec
 from templates.workload import ConvWorkload, GemmWorkload, Workload
-from tests.gpu.test_kernels_sm90 import Kernels, build, spec
+from tests.gpu.kernels import Kernels
+from tests.gpu.test_kernels_sm90 import spec
 
 REPLAYS, WARM_UPS = 12, 3
 BIAS_RELU = parse_epilogue("bias+relu")
@@ -168,14 +165,8 @@ def main() -> None:
     started = time.time()
     gpu = spec()
     torch.backends.cudnn.benchmark = True
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="bench90"))
-    folder.mkdir(parents=True, exist_ok=True)
     wanted = {k.name: k for row in ROWS for k in kernels_of(row, gpu)}
-    kept = sorted(folder.glob("kernels*.so"))
-    if kept:
-        kernels = Kernels([ctypes.CDLL(str(file)) for file in kept])
-    else:
-        kernels = Kernels(build(list(wanted.values()), gpu, folder, len(os.sched_getaffinity(0))))
+    kernels = Kernels(wanted.values(), gpu)
     print(f"{len(wanted)} kernels after {time.time() - started:.0f} s", flush=True)
     for row in ROWS:
         print("\n".join(measure(row, gpu, kernels)), flush=True)

@@ -1,15 +1,11 @@
 """Times the stem convolution on first layers, beside cuDNN through torch with 4 and with 3 channels.
 
-Run by hand on a Hopper GPU with torch: ``python -m tests.gpu.bench_stem [FOLDER]``. FOLDER keeps the compiled library
-for the next run. CUDA-graph timed, inputs rotated over more than twice the L2, median of the replays.
+Run by hand on a Hopper GPU with torch: ``python -m tests.gpu.bench_stem``. CUDA-graph timed, inputs rotated over more
+than twice the L2, median of the replays.
 """
 
 import ctypes
-import os
-import sys
-import tempfile
 import time
-from pathlib import Path
 
 import torch
 
@@ -19,7 +15,8 @@ from templates.family import Kernel
 from templates.gpu import GpuSpec
 from templates.workload import ConvWorkload
 from tests.gpu.bench_kernels_sm90 import BIAS_RELU, graph_us, inputs, peer
-from tests.gpu.test_kernels_sm90 import Kernels, build, spec
+from tests.gpu.kernels import Kernels
+from tests.gpu.test_kernels_sm90 import spec
 
 STEM = families()["sm90_stem"]
 SHOWN = 8
@@ -87,12 +84,8 @@ def main() -> None:
     started = time.time()
     gpu = spec()
     torch.backends.cudnn.benchmark = True
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="stem"))
-    folder.mkdir(parents=True, exist_ok=True)
     wanted = {k.name: k for w in ROWS for k in legal_kernels(w, gpu)}
-    kept = sorted(folder.glob("kernels*.so"))
-    libraries = [ctypes.CDLL(str(file)) for file in kept]
-    kernels = Kernels(libraries or build(list(wanted.values()), gpu, folder, len(os.sched_getaffinity(0))))
+    kernels = Kernels(wanted.values(), gpu)
     print(f"{len(wanted)} kernels after {time.time() - started:.0f} s", flush=True)
     for w in ROWS:
         print("\n".join(measure(w, gpu, kernels)), flush=True)

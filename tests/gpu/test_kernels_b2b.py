@@ -6,7 +6,6 @@ stages as it can have.
 """
 
 import ctypes
-import os
 
 import pytest
 
@@ -16,16 +15,17 @@ from templates.family import Kernel, Launch
 from templates.gpu import GpuSpec
 from templates.types import DType
 from templates.workload import GemmWorkload, Pair
-from tests.gpu.b2b_cases import CASES, DIRECT, HOPPER_CONVS, HOPPER_GEMMS, Case, conv, gemm, random_runs
+from tests.gpu.b2b_cases import CASES, DIRECT, HOPPER_CONVS, HOPPER_GEMMS, TOWERS, Case, conv, gemm, random_runs
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
+from tests.gpu.kernels import Kernels  # noqa: E402
 from tests.gpu.test_kernels_sm80 import (  # noqa: E402  it needs torch
     SENTINEL,
     Guarded,
     apply_chain,
     reference_conv,
 )
-from tests.gpu.test_kernels_sm90 import Kernels, build, spec  # noqa: E402
+from tests.gpu.test_kernels_sm90 import spec  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -37,10 +37,10 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+def kernels() -> Kernels:
     gpu = spec()
     wanted = {k.name: k for k in (case.kernel(gpu) for case in CASES)}
-    return Kernels(build(list(wanted.values()), gpu, tmp_path_factory.mktemp("b2b"), len(os.sched_getaffinity(0))))
+    return Kernels(wanted.values(), gpu)
 
 
 def operands(pair: Pair) -> dict[str, Guarded]:
@@ -117,10 +117,10 @@ RANDOM_SEED, RANDOM_PAIRS = 5, 200
 
 
 @pytest.fixture(scope="module")
-def random_kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+def random_kernels() -> Kernels:
     gpu = spec()
     wanted = {k.name: k for k, _ in random_runs(gpu, RANDOM_SEED, RANDOM_PAIRS)}
-    return Kernels(build(list(wanted.values()), gpu, tmp_path_factory.mktemp("random"), len(os.sched_getaffinity(0))))
+    return Kernels(wanted.values(), gpu)
 
 
 @pytest.mark.timeout(900, method="thread")
@@ -146,7 +146,7 @@ def test_random_pairs_match_two_fp32_products(random_kernels: Kernels) -> None:
 def test_the_same_inputs_give_the_same_bits_every_time(kernels: Kernels) -> None:
     """A ring that is handed over too early shows as a rare difference."""
     gpu = spec()
-    for case in (HOPPER_GEMMS[1], HOPPER_GEMMS[3], HOPPER_GEMMS[7], HOPPER_CONVS[0], DIRECT[0], DIRECT[2]):
+    for case in (HOPPER_GEMMS[1], HOPPER_GEMMS[3], HOPPER_GEMMS[7], HOPPER_CONVS[0], DIRECT[0], DIRECT[2], TOWERS[6]):
         pair = case.pairs[2]
         tensors = operands(pair)
         results = []
@@ -157,7 +157,7 @@ def test_the_same_inputs_give_the_same_bits_every_time(kernels: Kernels) -> None
         assert all(torch.equal(results[0], r) for r in results[1:]), case.name
 
 
-CHAINED = ("64x64x64g4r_m1d2", "64x64x64g1s_m1d1_o2", "64x64x64g2r_m1d2_conv", "64_1x4_resident")
+CHAINED = ("64x64x64g4r_m1d2", "64x64x64g1s_m1d1_o2", "64x64x64g2r_m1d2_conv", "64_1x4_resident", "128x128_g2")
 
 
 @pytest.mark.parametrize("stem", CHAINED)

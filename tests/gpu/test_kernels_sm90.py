@@ -5,14 +5,9 @@ between guards that must not change. Every kernel runs on every shape it is lega
 """
 
 import ctypes
-import os
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from core.build.nvcc import compile_library
-from core.build.toolchain import find_toolchain
 from core.measure.args import args_of
 from templates import families
 from templates.epilogue import parse_epilogue
@@ -20,6 +15,7 @@ from templates.family import Kernel, Launch
 from templates.gpu import KNOWN_GPUS, GpuSpec, known_gpu
 from templates.types import DType
 from templates.workload import ConvWorkload, GemmWorkload, Workload
+from tests.gpu.kernels import Kernels
 from tests.gpu.sm90_cases import CASES, CONVS, DIRECTS, GEMMS, SHARED_B, SPLIT_GEMMS, Case
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
@@ -45,50 +41,9 @@ def spec() -> GpuSpec:
     return known_gpu(torch.cuda.get_device_name()) or KNOWN_GPUS["h100"]
 
 
-def build(kernels: list[Kernel], gpu: GpuSpec, folder: Path, jobs: int) -> list[ctypes.CDLL]:
-    """The kernels in one library for each set of flags, spread over as many files as there are jobs."""
-    groups: dict[tuple[str, ...], dict[str, Kernel]] = {}
-    for kernel in kernels:
-        groups.setdefault(families()[kernel.family].flags(kernel, gpu), {})[kernel.name] = kernel
-    cost = {flags: sum(seconds(k)[1] for k in group.values()) for flags, group in groups.items()}
-    toolchain = find_toolchain()
-
-    def compile_group(index: int, flags: tuple[str, ...]) -> ctypes.CDLL:
-        group = list(groups[flags].values())
-        parts = max(1, min(len(group), round(jobs * cost[flags] / sum(cost.values()))))
-        files = [folder / f"{index}_{part}.cu" for part in range(parts)]
-        for part, file in enumerate(files):
-            file.write_text("".join(families()[k.family].source(k) for k in group[part::parts]))
-        library = folder / f"kernels{index}.so"
-        compile_library(files, library, gpu.nvcc_arch, toolchain, flags, jobs=parts)
-        return ctypes.CDLL(str(library))
-
-    with ThreadPoolExecutor(len(groups)) as pool:
-        return list(pool.map(compile_group, range(len(groups)), groups))
-
-
-def seconds(kernel: Kernel) -> tuple[float, float]:
-    return families()[kernel.family].compile_seconds(kernel)
-
-
-class Kernels:
-    """Entry points of the compiled kernels by kernel name."""
-
-    def __init__(self, libraries: list[ctypes.CDLL]):
-        self.libraries = libraries
-
-    def entry(self, kind: str, kernel: Kernel) -> "ctypes._FuncPointer":
-        name = f"bolt_{kind}_{kernel.name}"
-        found = next(getattr(library, name) for library in self.libraries if hasattr(library, name))
-        found.restype = ctypes.c_size_t if kind == "workspace" else ctypes.c_int
-        return found
-
-
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
-    gpu = spec()
-    wanted = [case.kernel(gpu) for case in CASES]
-    return Kernels(build(wanted, gpu, tmp_path_factory.mktemp("sm90"), len(os.sched_getaffinity(0))))
+def kernels() -> Kernels:
+    return Kernels([case.kernel(spec()) for case in CASES], spec())
 
 
 def tolerance(workload: Workload) -> float:

@@ -5,7 +5,6 @@ with NaN and lie between guards that must not change.
 """
 
 import ctypes
-import os
 from dataclasses import dataclass, replace
 
 import pytest
@@ -20,7 +19,8 @@ from templates.types import DType
 from templates.workload import ConvWorkload
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
-from tests.gpu.test_kernels_sm90 import Kernels, build, check_against_fp32, spec  # noqa: E402  it needs torch
+from tests.gpu.kernels import Kernels  # noqa: E402  it needs torch
+from tests.gpu.test_kernels_sm90 import check_against_fp32, spec  # noqa: E402  it needs torch
 
 pytestmark = [
     pytest.mark.gpu,
@@ -88,10 +88,8 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
-    gpu = spec()
-    wanted = [case.kernel(gpu) for case in CASES]
-    return Kernels(build(wanted, gpu, tmp_path_factory.mktemp("stem"), len(os.sched_getaffinity(0))))
+def kernels() -> Kernels:
+    return Kernels([case.kernel(spec()) for case in CASES], spec())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.stem}-{c.epilogue}-{c.dtype}")
