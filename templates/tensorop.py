@@ -123,8 +123,8 @@ _TWO_STAGES = [
 
 DTYPES = (DType.F16, DType.BF16, DType.TF32, DType.F32)
 # fp32 is three tf32 products of the operands' large and small parts, nearly as accurate (CUTLASS, OpMultiplyAddFastF32;
-# its examples 27 and 28). Both parts of a fragment take registers.
-MAX_SPLIT_ACCUMULATORS = 64
+# its examples 27 and 28). Both parts of a fragment take registers: with more accumulators, and with sliced K, they spill.
+MAX_SPLIT_ACCUMULATORS, MAX_SLICED_SPLIT_ACCUMULATORS = 64, 32
 OUTPUTS = (DType.F16, DType.BF16, DType.F32, DType.TF32)
 
 
@@ -138,7 +138,8 @@ def tiles(sm: int, dtype: DType, alignment: int) -> Iterator[Tile]:
     for (m, n, k), stages, warps in _SM80:
         if dtype.itemsize == 4:  # the same bytes of K a stage, half the elements
             tile = Tile(m, n, k // 2, *warps, stages=stages, inst_k=8)
-            if dtype == DType.TF32 or tile.accumulators <= MAX_SPLIT_ACCUMULATORS:
+            most = MAX_SPLIT_ACCUMULATORS if tile.warps_k == 1 else MAX_SLICED_SPLIT_ACCUMULATORS
+            if dtype == DType.TF32 or tile.accumulators <= most:
                 yield tile
         else:
             yield Tile(m, n, k, *warps, stages=stages, inst_k=16)

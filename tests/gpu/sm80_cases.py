@@ -60,7 +60,7 @@ GEMMS = [
     gemm(256, 132, 128, "128x64x64_2x2_s3", epilogue=F32_OUT),
     gemm(256, 132, 100, "128x128x16_2x2_s4", "64x64x32_2x1x2", dtype=DType.TF32, epilogue=F32_OUT),
     gemm(70, 33, 51, "64x64x16_2x2_s10", dtype=DType.TF32, epilogue=F32_OUT),
-    gemm(256, 132, 100, "128x64x16_2x2_s6", "64x64x32_2x1x2", "128x128x16_2x4_s4", dtype=DType.F32, epilogue=F32_OUT),
+    gemm(256, 132, 100, "128x64x16_2x2_s6", "32x64x32_1x2x2", "128x128x16_2x4_s4", dtype=DType.F32, epilogue=F32_OUT),
     gemm(70, 33, 51, "32x32x32_1x1x2", dtype=DType.F32, layout_a=COL, layout_b=ROW, epilogue=F32_OUT),
 ]
 GEMMS += [
