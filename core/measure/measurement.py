@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from statistics import median
 
 
@@ -53,7 +54,7 @@ class Measurement:
     detail: str = ""
     state: GpuState = GpuState()
 
-    @property
+    @cached_property
     def us(self) -> float:
         return median(self.samples_us)
 
