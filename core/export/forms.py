@@ -116,6 +116,10 @@ class Builder:
         self._forms[tensor] = {form: index}
         return index
 
+    def scratch(self, dtype: DType, elements: int, node: str) -> int:
+        """A buffer for a result that nobody reads but the kernel writes."""
+        return self._buffer(dtype, elements, Space.ARENA, f"{node}/unread")
+
     def alias(self, tensor: str, source: str, moved: Callable[[L.Layout], L.Layout | None]) -> bool:
         """Let the tensor be the source's memory under other layouts. False where no form of the source allows it."""
         found = {}

@@ -9,6 +9,7 @@ from typing import Any
 
 from core.export import operations as ops
 from core.export.c_text import c_float
+from core.export.operations_indexed import Combine
 from core.export.pointwise_cuda import C_TYPES, pointwise_source
 from core.export.program import OperatorStep, Program
 from core.export.rows_cuda import rows_source
@@ -113,11 +114,13 @@ def _call(operation: ops.Operation, function: str, reads: Sequence[str], writes:
             bias = next(rest) if operation.epilogue.has_bias else "nullptr"
             source = next(rest) if operation.epilogue.has_source else "nullptr"
             arguments = [*given[:2], bias, source, out]
+        case ops.TopK():
+            arguments = [*given, out, f"static_cast<{writes[1]}*>(out[1])"]
         case _:
             arguments = [*given, out]
-    types = {
-        ops.ArgReduce: reads[:1], ops.Gather: reads[:2],
-    }.get(type(operation), [reads[0], writes[0]])  # fmt: skip
+    indexed = (ops.Gather, ops.GatherElements, ops.GatherNd, ops.ScatterElements, ops.ScatterNd)
+    types = reads[:2] if isinstance(operation, indexed) else [reads[0], writes[0]]
+    types = reads[:1] if isinstance(operation, ops.ArgReduce) else types
     return f"bolt::op::{function}<{', '.join(['Shape', *types])}>({', '.join(arguments)}, stream, pdl)"
 
 
@@ -125,13 +128,10 @@ def _call(operation: ops.Operation, function: str, reads: Sequence[str], writes:
 
 
 def _pool(o: ops.Pool) -> tuple[str, str, Constants]:
-    top, left, bottom, right = o.pad
-    return "pool.cuh", "pool", {
-        "kind": _constant("bolt::op::PoolKind", "kind", _enum("PoolKind", o.kind)),
-        "n": o.n, "h": o.h, "w": o.w, "c": o.c, "p": o.p, "q": o.q, "r": o.kernel[0], "s": o.kernel[1],
-        "stride_h": o.stride[0], "stride_w": o.stride[1], "dilation_h": o.dilation[0], "dilation_w": o.dilation[1],
-        "top": top, "left": left, "bottom": bottom, "right": right,
-    }  # fmt: skip
+    kind = _constant("bolt::op::PoolKind", "kind", _enum("PoolKind", o.kind))
+    tables = {"size": o.size, "result": o.result, "kernel": o.kernel, "stride": o.stride, "dilation": o.dilation,
+              "before": o.before, "after": o.after}  # fmt: skip
+    return "pool.cuh", "pool", {"kind": kind, "n": o.n, "c": o.c, **{k: _table(k, v) for k, v in tables.items()}}
 
 
 def _lrn(o: ops.Lrn) -> tuple[str, str, Constants]:
@@ -193,6 +193,58 @@ def _gather(o: ops.Gather) -> tuple[str, str, Constants]:
     return "move.cuh", "gather", {"outer": o.outer, "axis": o.axis, "inner": o.inner, "count": o.count}
 
 
+def _gather_elements(o: ops.GatherElements) -> tuple[str, str, Constants]:
+    return "index.cuh", "gather_elements", {
+        "rank": len(o.extents), "axis": o.axis, "elements": prod(o.extents), "extent": _table("extent", o.extents),
+        "size": _table("size", o.sizes),
+    }  # fmt: skip
+
+
+def _gather_nd(o: ops.GatherNd) -> tuple[str, str, Constants]:
+    return "index.cuh", "gather_nd", {
+        "batch": o.batch, "tuples": o.tuples, "depth": len(o.sizes), "inner": o.inner, "slices": prod(o.sizes),
+        "size": _table("size", o.sizes),
+    }  # fmt: skip
+
+
+def _combine(combine: Combine) -> str:
+    return _constant("bolt::op::Combine", "combine", _enum("Combine", combine))
+
+
+def _scatter_elements(o: ops.ScatterElements) -> tuple[str, str, Constants]:
+    return "index.cuh", "scatter_elements", {
+        "rank": len(o.sizes), "axis": o.axis, "elements": prod(o.sizes),
+        "columns": prod(o.extents) // o.extents[o.axis], "extent": _table("extent", o.extents),
+        "size": _table("size", o.sizes), "combine": _combine(o.combine),
+    }  # fmt: skip
+
+
+def _scatter_nd(o: ops.ScatterNd) -> tuple[str, str, Constants]:
+    return "index.cuh", "scatter_nd", {
+        "elements": prod(o.sizes) * o.inner, "tuples": o.tuples, "depth": len(o.sizes), "inner": o.inner,
+        "size": _table("size", o.sizes), "combine": _combine(o.combine),
+    }  # fmt: skip
+
+
+def _cum_sum(o: ops.CumSum) -> tuple[str, str, Constants]:
+    return "scan.cuh", "cum_sum", {
+        "outer": o.outer, "axis": o.axis, "inner": o.inner, "exclusive": o.exclusive, "reverse": o.reverse,
+    }  # fmt: skip
+
+
+def _top_k(o: ops.TopK) -> tuple[str, str, Constants]:
+    return "topk.cuh", "top_k", {"rows": o.rows, "columns": o.columns, "k": o.k, "largest": o.largest}
+
+
+def _resize(o: ops.Resize) -> tuple[str, str, Constants]:
+    together = next((w for w in (8, 4, 2) if o.starts[-1] < 0 and o.extents[-1] % w == 0), 1)
+    return "resize.cuh", "resize", {
+        "rank": len(o.extents), "elements": prod(o.extents), "width": together, "all_taps": prod(o.taps),
+        "extent": _table("extent", o.extents), "size": _table("size", o.sizes), "taps": _table("taps", o.taps),
+        "start": _table("start", o.starts),
+    }  # fmt: skip
+
+
 def _pad(o: ops.Pad) -> tuple[str, str, Constants]:
     mode = _constant("bolt::op::PadMode", "mode", _enum("PadMode", o.mode))
     return "move.cuh", "pad", {
@@ -213,5 +265,7 @@ def _conv(o: ops.DirectConv) -> tuple[str, str, Constants]:
 _HEADERS: dict[type, Callable[[Any], tuple[str, str, Constants]]] = {
     ops.Pool: _pool, ops.Lrn: _lrn, ops.Reduce: _reduce, ops.ArgReduce: _arg_reduce, ops.Softmax: _softmax,
     ops.TiledTranspose: _transpose, ops.PackChannels: _pack, ops.Concat: _concat,
-    ops.Gather: _gather, ops.Pad: _pad, ops.DirectConv: _conv,
+    ops.Gather: _gather, ops.GatherElements: _gather_elements, ops.GatherNd: _gather_nd,
+    ops.ScatterElements: _scatter_elements, ops.ScatterNd: _scatter_nd, ops.CumSum: _cum_sum, ops.TopK: _top_k,
+    ops.Resize: _resize, ops.Pad: _pad, ops.DirectConv: _conv,
 }  # fmt: skip

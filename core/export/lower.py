@@ -25,7 +25,7 @@ from core.graph.ir import Graph
 from core.tuner.choice import Choice
 
 _WANTS_CHANNELS_LAST = POOL | {"Conv"}
-_ANY_LAYOUT = (POINTWISE | MOVING | SOFTMAX | {"Identity"}) - {"Gather"}
+_ANY_LAYOUT = (POINTWISE | MOVING | SOFTMAX | {"Identity", "Resize"}) - {"Gather"}
 
 
 def lower(graph: Graph, plan: FusionPlan, choices: Mapping[str, Choice]) -> Program:
@@ -101,4 +101,4 @@ def tensors_wanting_channels_last(graph: Graph) -> set[str]:
             rank = len(graph.shape(node.output))
             if any(t in wanted for t in node.outputs):
                 wanted.update(t for t in node.inputs if t and len(graph.shape(t)) == rank)
-    return {t for t in wanted if len(graph.shape(t)) in (3, 4) and t not in graph.constants}
+    return {t for t in wanted if len(graph.shape(t)) in (3, 4, 5) and t not in graph.constants}

@@ -9,6 +9,15 @@ from core.export import layout as L
 from core.export import operations as ops
 from core.export.context import Context
 from core.export.expressions import attribute
+from core.export.lower_indexed import (
+    lower_cum_sum,
+    lower_gather_elements,
+    lower_gather_nd,
+    lower_resize,
+    lower_scatter_elements,
+    lower_scatter_nd,
+    lower_top_k,
+)
 from core.export.lower_moving import lower_concat, lower_gather, lower_pad, lower_slice, lower_split
 from core.export.lower_rows import lower_rows
 from core.export.rows import NORMS, RowSpace, space_of
@@ -80,37 +89,32 @@ def _through(layout: L.Layout, split: Sequence[int], perm: Sequence[int], shape:
 # --- windows over channels-last tensors ----------------------------------------------------------------------------
 
 
-def _image(shape: Sequence[int]) -> tuple[int, int, int, int]:
-    """(n, c, h, w) of a rank-3 or rank-4 tensor; one spatial dimension is w."""
-    return shape[0], shape[1], (1, *shape[2:])[-2:][0], shape[-1]
-
-
 def _pool(context: Context, node: Node) -> None:
     x, y = node.inputs[0], node.output
-    pads = [int(v) for v in attribute(node, "pads", [])]
-    if context.shape(x)[2:] == tuple(attribute(node, "kernel_shape", ())) and not any(pads):
-        _reduce_over(context, node, range(2, len(context.shape(x))))  # one window: a reduction has more threads for it
-        return
-    spatial = len(context.shape(x)) - 2
-    n, c, h, w = _image(context.shape(x))
-    _, _, p, q = _image(context.shape(y))
-
-    def pair(name: str, fill: int) -> tuple[int, int]:
-        a, b = (fill, *attribute(node, name, [fill] * spatial))[-2:]
-        return int(a), int(b)
-
+    shape, made = context.shape(x), context.shape(y)
+    spatial = len(shape) - 2
     pads = [int(v) for v in attribute(node, "pads", [0] * (2 * spatial))]
-    top, left, bottom, right = pads if spatial == 2 else (0, pads[0], 0, pads[1])
+    if shape[2:] == tuple(attribute(node, "kernel_shape", ())) and not any(pads):
+        _reduce_over(context, node, range(2, len(shape)))  # one window: a reduction has more threads for it
+        return
+
+    def three(values: Sequence[int], fill: int) -> tuple[int, int, int]:
+        a, b, c = (*(fill,) * (3 - spatial), *map(int, values))
+        return a, b, c
+
+    def given(name: str) -> tuple[int, int, int]:
+        return three(attribute(node, name, [1] * spatial), 1)
+
     if node.op == "MaxPool":
         kind = ops.PoolKind.MAX
     else:
         kind = ops.PoolKind.AVERAGE_PADDED if attribute(node, "count_include_pad", 0) else ops.PoolKind.AVERAGE
     pool = ops.Pool(
-        kind, n, h, w, c, p, q, pair("kernel_shape", 1), pair("strides", 1), pair("dilations", 1),
-        (top, left, bottom, right),
+        kind, shape[0], shape[1], three(shape[2:], 1), three(made[2:], 1), given("kernel_shape"), given("strides"),
+        given("dilations"), three(pads[:spatial], 0), three(pads[spatial:], 0),
     )  # fmt: skip
-    read = context.builder.need(x, L.channels_last(context.shape(x)))
-    write = context.builder.result(y, L.channels_last(context.shape(y)))
+    read = context.builder.need(x, L.channels_last(shape))
+    write = context.builder.result(y, L.channels_last(made))
     context.builder.emit((node.name,), pool, (read,), (write,))
 
 
@@ -237,7 +241,9 @@ _RULES: dict[str, Callable[[Context, Node], None]] = {
     **dict.fromkeys(_REDUCE, _reduce),
     **dict.fromkeys((*NORMS, "ReduceLogSum", "ReduceLogSumExp"), _rows),
     "ArgMax": _arg_reduce, "ArgMin": _arg_reduce, "AveragePool": _pool, "Concat": lower_concat,
-    "DepthToSpace": _depth_to_space, "Gather": lower_gather, "LRN": _lrn,
+    "CumSum": lower_cum_sum, "DepthToSpace": _depth_to_space, "Gather": lower_gather,
+    "GatherElements": lower_gather_elements, "GatherND": lower_gather_nd, "Resize": lower_resize,
+    "ScatterElements": lower_scatter_elements, "ScatterND": lower_scatter_nd, "TopK": lower_top_k, "LRN": _lrn,
     "LogSoftmax": _softmax, "MaxPool": _pool, "Pad": lower_pad, "Slice": lower_slice, "Softmax": _softmax,
     "SpaceToDepth": _space_to_depth, "Split": lower_split, "Transpose": _transpose,
 }  # fmt: skip

@@ -8,6 +8,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 
+from core.export.operations_indexed import (
+    CumSum,
+    GatherElements,
+    GatherNd,
+    Resize,
+    ScatterElements,
+    ScatterNd,
+    TopK,
+)
 from templates.epilogue import Epilogue
 
 
@@ -133,19 +142,21 @@ class PoolKind(StrEnum):
 
 @dataclass(frozen=True)
 class Pool:
-    """(n, p, q, c) <- (n, h, w, c), both row-major. A window may run past the padded input (ceil_mode)."""
+    """(n, o, p, q, c) <- (n, d, h, w, c), both row-major. A window may run past the padded input (ceil_mode).
+
+    `before` and `after` are the padding; fewer spatial dimensions than three have leading extents of 1.
+    """
 
     kind: PoolKind
     n: int
-    h: int
-    w: int
     c: int
-    p: int
-    q: int
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    pad: tuple[int, int, int, int]  # top, left, bottom, right
+    size: tuple[int, int, int]  # d, h, w
+    result: tuple[int, int, int]  # o, p, q
+    kernel: tuple[int, int, int]
+    stride: tuple[int, int, int]
+    dilation: tuple[int, int, int]
+    before: tuple[int, int, int]
+    after: tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -273,6 +284,13 @@ Operation = (
     | Softmax
     | Concat
     | Gather
+    | GatherElements
+    | GatherNd
+    | ScatterElements
+    | ScatterNd
+    | CumSum
+    | TopK
+    | Resize
     | Pad
     | DirectConv
 )
@@ -299,15 +317,25 @@ def result_elements(operation: Operation, output: int = 0) -> int:
         case PackChannels():
             return operation.n * operation.pixels * operation.padded
         case Pool():
-            return operation.n * operation.p * operation.q * operation.c
+            return operation.n * prod(operation.result) * operation.c
         case Lrn():
             return operation.pixels * operation.c
         case Reduce() | ArgReduce():
             return operation.outer * operation.inner
-        case Softmax():
+        case Softmax() | CumSum():
             return operation.outer * operation.axis * operation.inner
         case Concat():
             return operation.outer * sum(operation.widths)
+        case GatherElements() | Resize():
+            return prod(operation.extents)
+        case GatherNd():
+            return operation.batch * operation.tuples * operation.inner
+        case ScatterElements():
+            return prod(operation.sizes)
+        case ScatterNd():
+            return prod(operation.sizes) * operation.inner
+        case TopK():
+            return operation.rows * operation.k
         case Gather():
             return operation.outer * operation.count * operation.inner
         case Pad():

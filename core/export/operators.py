@@ -5,6 +5,7 @@ The planner reads `refusal` to mark a region unsupported; the exporter carries e
 
 from collections.abc import Callable
 
+from core.export.resampling import COORDINATES
 from core.graph.ir import Graph, Node
 from templates.types import DType
 
@@ -41,7 +42,20 @@ FREE_LAYOUT = frozenset(
     {"DepthToSpace", "Dropout", "Flatten", "Identity", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"}
 )
 MOVING = frozenset({"Concat", "Gather", "Pad", "Slice", "Split"})
-SUPPORTED: frozenset[str] = TEMPLATE | POINTWISE | POOL | REDUCTION | FREE_LAYOUT | MOVING | {"Constant"}
+# Where they read or write is decided by data; row-major.
+INDEXED = frozenset(
+    {"CumSum", "GatherElements", "GatherND", "Resize", "ScatterElements", "ScatterND", "TopK"}
+)  # fmt: skip
+SUPPORTED: frozenset[str] = TEMPLATE | POINTWISE | POOL | REDUCTION | FREE_LAYOUT | MOVING | INDEXED | {"Constant"}
+
+# Elements that one block sorts at once (templates/operators/topk.cuh).
+SORTED_MOST = 4096
+
+# What is left to the program around the library, and why.
+ON_THE_HOST = {
+    "NonMaxSuppression": "NonMaxSuppression is left to the host, since how many boxes it keeps is only known when it "
+    "has run; end the model at its inputs, boxes and scores, and select behind the library",
+}
 
 _RUNS_ON = frozenset(
     {DType.F16, DType.BF16, DType.F32, DType.F64, DType.I32, DType.I64, DType.U8, DType.I8, DType.BOOL}
@@ -52,6 +66,8 @@ def refusal(graph: Graph, node: Node) -> str | None:
     """Why an exported library can't run `node`, as one sentence without the node's name; None when it can."""
     if node.domain not in ("", "ai.onnx"):
         return f"{node.op} belongs to the operator domain {node.domain!r}, which has no kernels"
+    if node.op in ON_THE_HOST:
+        return ON_THE_HOST[node.op]
     if node.op not in SUPPORTED:
         return f"no kernel for the operator {node.op}"
     for tensor in filter(None, (*node.inputs, *node.outputs)):
@@ -77,15 +93,22 @@ def _attribute(node: Node, name: str, default: object) -> object:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _spatial(graph: Graph, node: Node) -> str | None:
-    rank = len(graph.shape(node.inputs[0]))
-    return None if rank in (3, 4) else f"{node.op} runs on one or two spatial dimensions, this input has rank {rank}"
+def _spatial(*counts: int) -> Callable[[Graph, Node], str | None]:
+    """How many spatial dimensions the operator's kernels take."""
+
+    def check(graph: Graph, node: Node) -> str | None:
+        spatial = len(graph.shape(node.inputs[0])) - 2
+        if spatial in counts:
+            return None
+        return f"{node.op} runs on {' or '.join(map(str, counts))} spatial dimensions, this input has {spatial}"
+
+    return check
 
 
 def _pool(graph: Graph, node: Node) -> str | None:
     if len(node.outputs) > 1 and any(node.outputs[1:]):
         return "MaxPool's second output (the indices) has no kernel"
-    return _spatial(graph, node)
+    return _spatial(1, 2, 3)(graph, node)
 
 
 def _constant_inputs(*positions: int) -> Callable[[Graph, Node], str | None]:
@@ -113,6 +136,23 @@ def _float_reduction(graph: Graph, node: Node) -> str | None:
     return _constant_inputs(1)(graph, node)
 
 
+def _resize(graph: Graph, node: Node) -> str | None:
+    where = _attribute(node, "coordinate_transformation_mode", "half_pixel")
+    if where not in COORDINATES:
+        return f"Resize with coordinate_transformation_mode {where} has no kernel, only {', '.join(COORDINATES)}"
+    return _constant_inputs(2, 3)(graph, node)
+
+
+def _top_k(graph: Graph, node: Node) -> str | None:
+    k = graph.constant(node.inputs[1])
+    if k is None:
+        return "TopK's k is computed at run time; it must be a constant"
+    columns = graph.shape(node.inputs[0])[int(node.attrs["axis"])]
+    if columns > SORTED_MOST and int(k.reshape(-1)[0]) > SORTED_MOST // 2:
+        return f"TopK with k above {SORTED_MOST // 2} of more than {SORTED_MOST} elements has no kernel"
+    return None
+
+
 def _dropout(graph: Graph, node: Node) -> str | None:
     if any(node.outputs[1:]) and any(graph.consumers(t) or t in graph.outputs for t in node.outputs[1:]):
         return "Dropout's mask output has no kernel"
@@ -120,19 +160,20 @@ def _dropout(graph: Graph, node: Node) -> str | None:
 
 
 _NEEDS: dict[str, Callable[[Graph, Node], str | None]] = {
-    "AveragePool": _spatial,
+    "AveragePool": _pool,
     "Clip": _constant_inputs(1, 2),
-    "Conv": _spatial,
+    "Conv": _spatial(1, 2),
+    "CumSum": _constant_inputs(1),
     "Dropout": _dropout,
     "Expand": _constant_inputs(1),
-    "GlobalAveragePool": _spatial,
-    "GlobalMaxPool": _spatial,
-    "LRN": _spatial,
+    "LRN": _spatial(1, 2, 3),
     "MaxPool": _pool,
     "Pad": _pad,
     "Reshape": _constant_inputs(1),
+    "Resize": _resize,
     "Slice": _constant_inputs(1, 2, 3, 4),
     "Split": _constant_inputs(1),
     "Squeeze": _constant_inputs(1),
+    "TopK": _top_k,
     "Unsqueeze": _constant_inputs(1),
 } | {op: _float_reduction for op in REDUCTION if op.startswith("Reduce")}

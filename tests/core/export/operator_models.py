@@ -134,6 +134,53 @@ def fused_rows() -> ModelProto:
     return m.build(*outputs)
 
 
+def indexed() -> ModelProto:
+    """Reads and writes where data says, selections, running sums, resampling, pools of one and three dimensions."""
+    m = Model()
+    x = m.input(3, 40, 16)
+    y = m.op("Tanh", x)
+    at = m.const(np.array(m.random.integers(-40, 40, (2, 7, 16))))
+    tuples = m.const(np.array([[0, 3], [2, -1], [1, 39], [0, 4]]))
+    repeated = m.const(np.array([[0, 3], [2, 5], [0, 3]]))
+    unique = m.const(np.argsort(m.random.random((2, 40, 16)), axis=1)[:, :5])
+    outputs = [
+        m.op("GatherElements", y, at, axis=1),
+        m.op("GatherND", y, tuples),
+        m.op("GatherND", y, m.const(np.array([[[1], [2]], [[0], [39]], [[-1], [7]]])), batch_dims=1),
+        m.op("ScatterND", y, tuples, m.weight(4, 16)),
+        m.op("ScatterElements", y, unique, m.weight(2, 5, 16), axis=1),
+    ]
+    for kind in ("add", "mul", "max", "min"):
+        outputs.append(m.op("ScatterND", y, repeated, m.weight(3, 16), reduction=kind))
+        outputs.append(m.op("ScatterElements", y, at, m.weight(2, 7, 16), axis=1, reduction=kind))
+    for largest, axis, k in ((1, 1, 5), (0, 2, 16), (1, 0, 1)):
+        outputs += m.op("TopK", x, m.const(np.array([k])), outputs=2, axis=axis, largest=largest)
+    outputs += m.op("TopK", m.input(1, 5000), m.const(np.array([9])), outputs=2)
+    outputs += [m.op("CumSum", x, m.const(np.array(1)), exclusive=e, reverse=r) for e in (0, 1) for r in (0, 1)]
+    image = m.input(2, 3, 6, 7)
+    z = m.op("Relu", m.conv(image, 3, 16))  # channels last
+    for mode, where in (
+        ("nearest", "asymmetric"),
+        ("linear", "half_pixel"),
+        ("linear", "align_corners"),
+        ("cubic", "pytorch_half_pixel"),
+    ):
+        scales = m.const(np.array([1, 1, 2, 1.5], np.float32))
+        outputs.append(m.op("Resize", z, "", scales, mode=mode, coordinate_transformation_mode=where))
+    outputs.append(m.op("Resize", image, "", "", m.const(np.array([2, 3, 4, 3])), mode="linear", antialias=1))
+    line, volume = m.input(2, 5, 12), m.input(1, 4, 5, 6, 7)
+    outputs += [
+        m.op("MaxPool", line, kernel_shape=[3], strides=[2], ceil_mode=1),
+        m.op("AveragePool", line, kernel_shape=[4], pads=[1, 2]),
+        m.op("MaxPool", volume, kernel_shape=[2, 3, 2], strides=[1, 2, 2], pads=[0, 1, 0, 1, 0, 1]),
+        m.op("AveragePool", volume, kernel_shape=[3, 2, 3], strides=[2, 2, 1], ceil_mode=1, pads=[1, 0, 1, 0, 0, 1]),
+        m.op("GlobalAveragePool", volume),
+        m.op("GlobalMaxPool", line),
+        m.op("ConvTranspose", z, m.weight(16, 8, 4, 4, scale=0.1), strides=[2, 2], pads=[1, 1, 1, 1]),
+    ]
+    return m.build(*outputs)
+
+
 def pointwise() -> ModelProto:
     """Every pointwise operator, broadcasting every way, on floats, integers and booleans."""
     m = Model()
@@ -163,4 +210,4 @@ def exact_inputs(ports: Sequence[tuple[tuple[int, ...], DType]], seed: int = 0) 
     ]
 
 
-MODELS = {"windows": windows, "rows": rows, "fused_rows": fused_rows, "pointwise": pointwise}
+MODELS = {"windows": windows, "rows": rows, "fused_rows": fused_rows, "indexed": indexed, "pointwise": pointwise}

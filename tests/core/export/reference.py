@@ -6,6 +6,7 @@ import numpy as np
 
 from core.export import operations as ops
 from core.export.memory import MemoryPlan, lifetimes, plan_memory
+from core.export.operations_indexed import Combine
 from core.export.program import Program, Space, TemplateStep
 from core.measure.args import output_shape
 from templates.attention import AttentionWorkload
@@ -270,20 +271,25 @@ def _pack(op: ops.PackChannels, reads):
 
 
 def _pool(op: ops.Pool, reads):
-    x = reads[0].astype(np.float32).reshape(op.n, op.h, op.w, op.c)
-    out = np.empty((op.n, op.p, op.q, op.c), np.float32)
-    for p in range(op.p):
-        for q in range(op.q):
-            rows = [p * op.stride[0] - op.pad[0] + i * op.dilation[0] for i in range(op.kernel[0])]
-            columns = [q * op.stride[1] - op.pad[1] + j * op.dilation[1] for j in range(op.kernel[1])]
-            inside = [x[:, i, j] for i in rows for j in columns if 0 <= i < op.h and 0 <= j < op.w]
-            if op.kind is ops.PoolKind.MAX:
-                out[:, p, q] = np.max(inside, axis=0)
-                continue
-            count = len(inside)
-            if op.kind is ops.PoolKind.AVERAGE_PADDED:
-                count = sum(i < op.h + op.pad[2] for i in rows) * sum(j < op.w + op.pad[3] for j in columns)
-            out[:, p, q] = np.sum(inside, axis=0) / count
+    x = reads[0].astype(np.float32).reshape(op.n, *op.size, op.c)
+    out = np.empty((op.n, *op.result, op.c), np.float32)
+    for pixel in np.ndindex(*op.result):
+        walks = [
+            [p * stride - before + i * dilation for i in range(kernel)]
+            for p, stride, before, dilation, kernel in zip(
+                pixel, op.stride, op.before, op.dilation, op.kernel, strict=True
+            )
+        ]
+        inside = [[i for i in walk if 0 <= i < size] for walk, size in zip(walks, op.size, strict=True)]
+        window = x[:, inside[0]][:, :, inside[1]][:, :, :, inside[2]].reshape(op.n, -1, op.c)
+        if op.kind is ops.PoolKind.MAX:
+            out[(slice(None), *pixel)] = window.max(1)
+            continue
+        count = window.shape[1]
+        if op.kind is ops.PoolKind.AVERAGE_PADDED:
+            ends = zip(walks, op.size, op.after, strict=True)
+            count = prod(sum(i < size + after for i in walk) for walk, size, after in ends)
+        out[(slice(None), *pixel)] = window.sum(1) / count
     return [out]
 
 
@@ -330,6 +336,65 @@ def _gather(op: ops.Gather, reads):
     return [reads[0].reshape(op.outer, op.axis, op.inner)[:, reads[1]]]
 
 
+_COMBINE = {
+    Combine.NONE: lambda old, new: new, Combine.ADD: np.add, Combine.MUL: np.multiply, Combine.MAX: np.maximum,
+    Combine.MIN: np.minimum,
+}  # fmt: skip
+
+
+def _gather_elements(op: ops.GatherElements, reads):
+    data, indices = reads[0].reshape(op.sizes), reads[1].reshape(op.extents)
+    cut = data[tuple(slice(e) if i != op.axis else slice(None) for i, e in enumerate(op.extents))]
+    return [np.take_along_axis(cut, indices % op.sizes[op.axis], op.axis)]
+
+
+def _gather_nd(op: ops.GatherNd, reads):
+    data = reads[0].reshape(op.batch, *op.sizes, op.inner)
+    indices = reads[1].reshape(op.batch, op.tuples, len(op.sizes))
+    return [np.stack([data[(b, *t)] for b in range(op.batch) for t in indices[b]])]
+
+
+def _scatter_elements(op: ops.ScatterElements, reads):
+    out, indices, updates = reads[0].reshape(op.sizes).copy(), reads[1].reshape(op.extents), reads[2]
+    for place, update in zip(np.ndindex(*op.extents), updates, strict=True):
+        target = tuple(indices[place] if d == op.axis else i for d, i in enumerate(place))
+        out[target] = _COMBINE[op.combine](out[target], update)
+    return [out]
+
+
+def _scatter_nd(op: ops.ScatterNd, reads):
+    out, updates = reads[0].reshape(*op.sizes, op.inner).copy(), reads[2].reshape(op.tuples, op.inner)
+    for target, update in zip(reads[1].reshape(op.tuples, -1), updates, strict=True):
+        out[tuple(target)] = _COMBINE[op.combine](out[tuple(target)], update)
+    return [out]
+
+
+def _cum_sum(op: ops.CumSum, reads):
+    x = _cube(op, reads[0])
+    x = x[:, ::-1] if op.reverse else x
+    total = np.cumsum(x, 1) - (x if op.exclusive else 0)
+    return [total[:, ::-1] if op.reverse else total]
+
+
+def _top_k(op: ops.TopK, reads):
+    x = reads[0].reshape(op.rows, op.columns)
+    order = np.argsort(-x.astype(np.float64) if op.largest else x, axis=1, kind="stable")[:, : op.k]
+    return [np.take_along_axis(x, order, 1), order]
+
+
+def _resize(op: ops.Resize, reads):
+    x = reads[0].reshape(op.sizes)
+    for d, (taps, start) in enumerate(zip(op.taps, op.starts, strict=True)):
+        if start < 0:
+            continue
+        count = op.extents[d] * taps
+        places, weights = (t[start : start + count].reshape(op.extents[d], taps) for t in reads[1:])
+        picked = np.moveaxis(np.take(x, places, axis=d), d + 1, -1)
+        shape = [op.extents[d] if i == d else 1 for i in range(x.ndim)]
+        x = picked[..., 0] if prod(op.taps) == 1 else (picked * weights.reshape(*shape, taps)).sum(-1)
+    return [x]
+
+
 def _pad(op: ops.Pad, reads):
     crop = tuple(slice(max(0, -b), e - max(0, -a)) for e, b, a in zip(op.extents, op.before, op.after, strict=True))
     x = reads[0].reshape(op.extents)[crop]
@@ -359,5 +424,7 @@ _OPERATIONS = {
     ops.Pointwise: _pointwise, ops.TiledTranspose: _tiled, ops.PackChannels: _pack, ops.Pool: _pool, ops.Lrn: _lrn,
     ops.Reduce: lambda op, reads: [_REDUCTIONS[op.kind](_cube(op, reads[0]))], ops.ArgReduce: _arg,
     ops.Softmax: _softmax, ops.Rows: _rows, ops.Concat: _concat, ops.Gather: _gather, ops.Pad: _pad,
+    ops.GatherElements: _gather_elements, ops.GatherNd: _gather_nd, ops.ScatterElements: _scatter_elements,
+    ops.ScatterNd: _scatter_nd, ops.CumSum: _cum_sum, ops.TopK: _top_k, ops.Resize: _resize,
     ops.DirectConv: _direct,
 }  # fmt: skip

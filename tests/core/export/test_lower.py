@@ -157,7 +157,7 @@ def test_a_pool_with_one_window_is_a_reduction(op, kind):
     program = check(m.build(m.op(op, y, kernel_shape=[5, 7], strides=[2, 2]), padded), DType.F16, tolerance=3e-3)
     made = [s.operation for s in program.steps if isinstance(s, OperatorStep)]
     assert [o for o in made if isinstance(o, Reduce)] == [Reduce(kind, 2, 35, 16)]
-    assert [o.pad for o in made if isinstance(o, Pool)] == [(0, 0, 1, 0)]
+    assert [(o.before, o.after) for o in made if isinstance(o, Pool)] == [((0, 0, 0), (0, 1, 0))]
 
 
 def test_one_dimensional_conv_and_pool():
