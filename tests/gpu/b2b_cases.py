@@ -60,8 +60,8 @@ class Case:
         return [Launch(), Launch(pdl=True), Launch(variant=2), Launch(variant=3, pdl=True)]
 
     def launches_for(self, pair: Pair, gpu: GpuSpec) -> list[Launch]:
-        """Of the direct pair the block geometries that serve the pair; else `launches`."""
-        if self.family == "sm90_direct_b2b":
+        """The family's own where `variant` is no number of stages, as of the direct pair; else `launches`."""
+        if self.family in ("sm90_direct_b2b", "sm90_tower_b2b"):
             return families()[self.family].launches(self.kernel(gpu), pair, gpu)
         return self.launches(gpu)
 
@@ -162,6 +162,23 @@ DIRECT = [
     Case("sm90_direct_b2b", "64_3x1_streamed", (*_DIRECT_192, conv((2, 13, 17, 64), 192, 512)), "identity", "add"),
     Case("sm90_direct_b2b", "64_4x1_streamed", _DIRECT_256, "bias+relu", "bias+relu", DType.BF16),
 ]  # fmt: skip
+# Towers: rows of one tile and of many, depths that fill no chunk, middles of one chunk and of sixteen, passes with and
+# without channels for every group, results of one column, of ten, and wider than a pass.
+_TOWER = (
+    gemm(10, 8, 64, 64), gemm(777, 96, 256, 256), gemm(16384, 512, 256, 64), gemm(5000, 784, 512, 256),
+    gemm(2048, 512, 256, 1), gemm(777, 40, 72, 10), gemm(3000, 256, 1024, 64), gemm(20001, 64, 136, 520),
+)  # fmt: skip
+_TOWER_128 = tuple(p for p in _TOWER if p.second.k <= 512)  # what 128 rows leave room for
+TOWERS = [
+    Case("sm90_tower_b2b", "16x64_g1", _TOWER),
+    Case("sm90_tower_b2b", "16x256_g4", _TOWER, "bias+silu", "bias+add+relu"),
+    Case("sm90_tower_b2b", "32x128_g2", _TOWER, "bias+gelu_erf", "bias+sigmoid"),
+    Case("sm90_tower_b2b", "64x128_g2", _TOWER, "bias+hard_swish", "scale(0.5)+bias+mul+tanh"),
+    Case("sm90_tower_b2b", "64x256_g4", _TOWER[:6], "bias+relu", "bias+relu", DType.BF16),
+    Case("sm90_tower_b2b", "128x64_g1", _TOWER_128, "identity", "add"),
+    Case("sm90_tower_b2b", "128x128_g2", _TOWER_128),
+    Case("sm90_tower_b2b", "128x256_g4", tuple(p for p in _TOWER if p.second.k <= 256), "bias+relu", "bias+gelu_tanh"),
+]  # fmt: skip
 AMPERE = [
     Case("sm80_b2b", "64x64x128x32rf_4x1_4x1_s3_i16", gemms(64, 128, (10, 8), (777, 96), (50001, 576))),
     Case("sm80_b2b", "64x64x256x32smem_2x2_1x4_s3_i16", gemms(64, 256, (10, 8), (777, 96), (50001, 576))),
@@ -175,7 +192,7 @@ AMPERE = [
         (conv((2, 13, 17, 64), 64, 128), conv((32, 56, 56, 64), 64, 128)),
     ),
 ]  # fmt: skip
-CASES = [*HOPPER_GEMMS, *HOPPER_CONVS, *DIRECT, *AMPERE]
+CASES = [*HOPPER_GEMMS, *HOPPER_CONVS, *DIRECT, *TOWERS, *AMPERE]
 
 
 # Widths of the random shapes: few, because every pair of widths is a kernel of its own to compile.

@@ -65,6 +65,8 @@ struct Wgmma;
   struct Wgmma<N, cutlass::bfloat16_t> {                                             \
     using Op = gmma::MMA_64x##N##x16_F32BF16BF16_SS<gmma::Major::K, gmma::Major::K>; \
   };
+BOLT_WGMMA(16)
+BOLT_WGMMA(32)
 BOLT_WGMMA(64)
 BOLT_WGMMA(112)
 BOLT_WGMMA(128)

@@ -1,0 +1,69 @@
+"""How an instance lies over a chain: the arithmetic of `Plan` in include/bolt/sm90_tower.cuh."""
+
+from dataclasses import dataclass
+from math import ceil
+
+from templates.epilogue import Epilogue
+from templates.sm90_tower_b2b.space import CHANNELS, Instance
+from templates.workload import B2bGemmWorkload, GemmWorkload
+
+SMEM_PER_BLOCK, OVERHEAD = 232448, 2048
+ROW_BYTES = 128  # a row of A or of weights x 64 of depth x 2 bytes
+MAX_STAGES, MAX_INPUT_STAGES = 16, 8
+# Rows whose accumulators a consumer thread holds without a spill, by the number of consumer groups: with chains of
+# comparisons, of exponentials, and of polynomials. Found by compiling the space for sm_90a.
+MOST_ROWS = {1: (128, 128, 128), 2: (128, 128, 128), 4: (128, 128, 64)}
+_WEIGHT = {"silu": 1, "sigmoid": 1, "gelu_tanh": 1, "gelu_erf": 2, "tanh": 2, "softplus": 2, "elu": 2}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One product: its width, its depth in chunks of 64, and the passes that give all of its width."""
+
+    width: int
+    chunks: int
+    passes: int
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A legal layout: tiles of rows, the products, stages of both rings, shared memory."""
+
+    tiles: int
+    layers: tuple[Layer, ...]
+    input_stages: int
+    weight_stages: int
+    smem: int
+
+
+def products(pair: B2bGemmWorkload) -> tuple[GemmWorkload, ...]:
+    return pair.parts
+
+
+def lay(i: Instance, pair: B2bGemmWorkload) -> Geometry | str:
+    """The geometry, or the reason why the instance can't serve the chain."""
+    layers = tuple(
+        Layer(p.n, ceil(p.k / CHANNELS), ceil(p.n / (CHANNELS * i.groups))) for p in products(pair)
+    )  # fmt: skip
+    panel = i.rows * ROW_BYTES
+    kept = sum(ceil(layer.width / CHANNELS) for layer in layers[:-1])
+    free = SMEM_PER_BLOCK - OVERHEAD - panel * (kept + i.groups)
+    input_stages = max(2, min(layers[0].chunks, MAX_INPUT_STAGES, max(0, free) // 4 // panel))
+    weight_stages = min(MAX_STAGES, max(0, free - input_stages * panel) // weight_stage_bytes(i))
+    if weight_stages < 2:
+        widths = " and ".join(str(layer.width) for layer in layers[:-1])
+        return f"shared memory holds no two stages of weights beside {i.rows} rows of {widths} columns"
+    smem = OVERHEAD + panel * (kept + i.groups + input_stages) + weight_stages * weight_stage_bytes(i)
+    return Geometry(ceil(pair.first.m / i.rows), layers, input_stages, weight_stages, smem)
+
+
+def weight_stage_bytes(i: Instance) -> int:
+    return CHANNELS * i.groups * ROW_BYTES
+
+
+def register_objection(i: Instance, epilogues: tuple[Epilogue, ...]) -> str | None:
+    """Why the accumulators don't fit the registers a consumer thread gets, or None."""
+    most = MOST_ROWS[i.groups][max((_WEIGHT.get(o.op, 0) for e in epilogues for o in e.ops), default=0)]
+    if i.rows > most:
+        return f"accumulators of {i.rows} rows spill with these epilogues: {i.groups} warp groups hold {most}"
+    return None
