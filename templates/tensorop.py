@@ -123,7 +123,7 @@ _TWO_STAGES = [
 
 DTYPES = (DType.F16, DType.BF16, DType.TF32, DType.F32)
 # fp32 is three tf32 products of the operands' large and small parts, nearly as accurate (CUTLASS, OpMultiplyAddFastF32;
-# its examples 27 and 28). Both parts of a fragment take registers: with more accumulators, and with sliced K, they spill.
+# its examples 27 and 28). Both parts of a fragment take registers: more accumulators spill, with sliced K these too.
 MAX_SPLIT_ACCUMULATORS, MAX_SLICED_SPLIT_ACCUMULATORS = 64, 32
 OUTPUTS = (DType.F16, DType.BF16, DType.F32, DType.TF32)
 
