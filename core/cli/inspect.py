@@ -120,10 +120,20 @@ def _tables(plan: "FusionPlan") -> list["Table"]:
 def _chains(session: "Session") -> "Table":
     """Chains that one kernel could run, and those that it can't."""
     from core.fusion.persistent import propose, refusals
+    from core.fusion.residence import NAMES, places, unserved
+    from templates.gpu import KNOWN_GPUS
 
     table = _table("Chains of two regions", "first", "then", "one kernel", "reason")
     for p in propose(session.graph, session.plan):
-        _row(table, p.first, p.second, "if faster", f"{p.reason}; `tune --persistent FILE` measures both forms")
+        found = [NAMES[r] for r in places(p.workload)]
+        if not found:
+            _row(table, p.first, p.second, "no", unserved(p.workload, KNOWN_GPUS["h200"]) or "")
+            continue
+        where = f"it can stay in {' or '.join(found)}"
+        _row(
+            table, p.first, p.second, "if faster",
+            f"{p.reason}; {where}; `tune --persistent FILE` measures both forms",
+        )  # fmt: skip
     for refusal in refusals(session.graph, session.plan):
         first, second = (session.plan.region_of(n) for n in (refusal.anchor, refusal.node))
         _row(table, first.id if first else "", second.id if second else "", "no", refusal.reason)

@@ -34,6 +34,13 @@ def refused(
     return None if None in said else f"{region.id} can't keep its intermediate in {NAMES[residence]}: {said[0]}"
 
 
+def places(pair: Pair, gpu: GpuSpec | None = None) -> tuple[Residence, ...]:
+    """Where a kernel for the pair can keep the intermediate on the GPU, or on any known GPU if none is given."""
+    specs = (gpu,) if gpu else tuple(KNOWN_GPUS.values())
+    wanted = [r for r in Residence if pair.residence in (None, r)]
+    return tuple(r for r in wanted if any(unserved(replace(pair, residence=r), spec) is None for spec in specs))
+
+
 def unserved(pair: Pair, gpu: GpuSpec, families: Mapping[str, Family] | None = None) -> str | None:
     """Why no family has a kernel for the pair on the GPU; None if one has. Of many reasons the commonest is told."""
     return _all_unserved(pair, gpu) if families is None else _unserved(pair, gpu, families)
@@ -46,7 +53,8 @@ def _all_unserved(pair: Pair, gpu: GpuSpec) -> str | None:
 
 def _unserved(pair: Pair, gpu: GpuSpec, families: Mapping[str, Family]) -> str | None:
     said: Counter[str] = Counter()
-    for family in families.values():
+    # Of equally common reasons that of the families made for this GPU: what they can't, older ones can't either.
+    for family in sorted(families.values(), key=lambda f: -f.min_sm):
         if not family.min_sm <= gpu.sm <= family.max_sm or "b2b" not in family.name:
             continue
         reason = family.refuses(pair, gpu)

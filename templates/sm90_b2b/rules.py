@@ -79,8 +79,8 @@ def score(i: Instance, launch: Launch, pair: Pair, gpu: GpuSpec) -> Score:
     us = overlapped(compute_us, memory_us) + LAUNCH_US - PDL_US * launch.pdl
     why = (
         f"{layout.tiles} tiles of {layout.rows} rows in {layout.tiles / (slots * rings(i)):.2f} rounds, B0 "
-        f"{'streamed' if i.stream else 'resident'}, {layout.stages} stages, {layout.smem // 1024} KB of shared memory, "
-        f"bound by {'memory' if memory_us > compute_us else 'products'}"
+        f"{'streamed' if i.stream else 'resident'}, intermediate in registers, {layout.stages} stages, "
+        f"{layout.smem // 1024} KB of shared memory, bound by {'memory' if memory_us > compute_us else 'products'}"
     )
     return Score(us, why)
 

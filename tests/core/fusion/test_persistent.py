@@ -12,9 +12,11 @@ from core.fusion.files import load_plan, save_plan
 from core.fusion.persistent import propose, refusals
 from core.fusion.plan import Kind
 from core.fusion.planner import plan
+from core.fusion.residence import places
 from core.graph.ir import Graph
 from templates.gpu import KNOWN_GPUS
-from templates.workload import B2bConvWorkload, B2bGemmWorkload, parse_workload
+from templates.types import Residence
+from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, parse_workload
 from tests.core.fusion.graphs import Net, weight
 from tests.core.fusion.oracle import run_model, run_plan
 
@@ -170,3 +172,15 @@ def test_three_anchors_are_no_region() -> None:
     graph = tower().graph("fc3.out")
     verdict = check(graph, plan(graph), ["fc1", "relu1", "fc2", "relu2", "fc3"])
     assert not verdict.legal and "a region has two at most" in verdict.reason and verdict.offending_node == "fc3"
+
+
+def test_where_an_intermediate_can_stay_depends_on_widths_stride_and_gpu() -> None:
+    rf, smem = Residence.RF, Residence.SMEM
+    narrow = B2bGemmWorkload(GemmWorkload(16384, 64, 256), 64)
+    assert places(narrow, H200) == places(narrow, KNOWN_GPUS["a100"]) == (rf, smem)
+    assert places(B2bGemmWorkload(GemmWorkload(16384, 512, 256), 256), H200) == (smem,)
+    assert places(B2bGemmWorkload(GemmWorkload(16384, 512, 256), 256), KNOWN_GPUS["a100"]) == ()
+    strided = B2bConvWorkload(ConvWorkload(32, 28, 28, 96, 192, 3, 3, (1, 1, 1, 1), (2, 2)), 192)
+    assert places(strided, H200) == (rf,)
+    assert places(B2bConvWorkload(ConvWorkload(32, 14, 14, 192, 192, 3, 3, (1, 1, 1, 1)), 192)) == (rf, smem)
+    assert places(B2bGemmWorkload(GemmWorkload(16384, 64, 13), 64)) == ()
