@@ -23,7 +23,7 @@ from tests.gpu.kernels import Kernels
 from tests.gpu.test_kernels_sm90 import spec
 
 BIAS_RELU = parse_epilogue("bias+relu")
-FAMILIES = ("sm90_b2b", "sm80_b2b")
+FAMILIES = ("sm90_b2b", "sm90_direct_b2b", "sm90_tower_b2b", "sm80_b2b")
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,12 @@ ROWS = [
     conv(112, 64, 64, 64, 2),
     conv(56, 64, 64, 64, 1, "64x64x64g2r_m1d2_conv", 33.83, 18.19),
     conv(56, 64, 64, 256, 1, "64x256x64g2r_m1d1_conv", 58.29, 29.23),
+    # DLRM's other pairs, a result as wide as the middle, and the further blocks of RepVGG-A0-Aug.
+    gemm(16384, 512, 256, 64),
+    gemm(16384, 512, 256, 256),
+    gemm(2048, 512, 256, 64),
+    conv(28, 96, 96, 96, 1),
+    conv(14, 192, 192, 192, 1),
 ]
 
 
