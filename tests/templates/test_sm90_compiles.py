@@ -40,7 +40,7 @@ def build(kernels: list[Kernel], folder: Path, appended: str = "") -> ctypes.CDL
     ran = run([*base_command(find_toolchain()), *flags, "-Xptxas=-v", "-shared", file, "-o", library], folder)
     assert ran.status == 0, ran.log[-3000:]
     usage = parse_ptxas(ran.log)
-    assert len(usage) == len(kernels)
+    assert len(usage) == len(kernels) + sum(k.family == "sm90_padded" for k in kernels)  # the copy is one of its own
     assert all(u.spill_bytes == 0 for u in usage), usage
     assert "wgmma" not in ran.log and "warning" not in ran.log, ran.log
     return ctypes.CDLL(str(library))
@@ -59,19 +59,21 @@ def check(library: ctypes.CDLL, kernel: Kernel, workload: Workload, launch: Laun
 def test_gemm_and_persistent_conv_compile_as_the_rules_count_them(tmp_path):
     product = GemmWorkload(1280, 768, 768, epilogue=BIAS_RELU)
     gemm = kernel(product, "sm90_gemm", "64x128x64_1x2_pingpong")
+    swapped = kernel(product, "sm90_gemm", "128x96x64_1x2_pingpong_swap")
     conv = kernel(IMAGE, "sm90_conv", "128x128x64_2x1_cooperative")
+    named = ((gemm, "Gemm", "Gemm"), (swapped, "Gemm", "Swapped"), (conv, "Conv", "Conv"))
     facts = "".join(
-        f'extern "C" BOLT_EXPORT int {what}_{name}() {{ return {namespace_of(k)}::{name}::{expression}; }}\n'
-        for k, name in ((gemm, "Gemm"), (conv, "Conv"))
+        f'extern "C" BOLT_EXPORT int {what}_{label}() {{ return {namespace_of(k)}::{name}::{expression}; }}\n'
+        for k, name, label in named
         for what, expression in (
             ("stages", "Mainloop::DispatchPolicy::Stages"),
             ("smem", "Kernel::SharedStorageSize"),
         )
     )
     facts += "".join(
-        f'extern "C" BOLT_EXPORT int epilogue_{name}() '
+        f'extern "C" BOLT_EXPORT int epilogue_{label}() '
         f"{{ return int(sizeof(typename {namespace_of(k)}::{name}::Epilogue::SharedStorage)); }}\n"
-        for k, name in ((gemm, "Gemm"), (conv, "Conv"))
+        for k, name, label in named
     )
     narrow = GemmWorkload(9, 77, 2048, epilogue=RESIDUAL)
     split = [kernel(IMAGE, "sm90_split", "128x128x64_conv"), kernel(narrow, "sm90_split", "64x16x128_swap")]
@@ -79,8 +81,12 @@ def test_gemm_and_persistent_conv_compile_as_the_rules_count_them(tmp_path):
         f'extern "C" BOLT_EXPORT int shared_{i}() {{ return {namespace_of(k)}::Runner::Kernel_::kSharedBytes; }}\n'
         for i, k in enumerate(split)
     )
-    library = build([gemm, conv, *split], tmp_path, facts)
+    odd = replace(product, k=46)
+    filled = kernel(odd, "sm90_padded", "64x64x64")
+    library = build([gemm, swapped, conv, *split, filled], tmp_path, facts)
     assert library.stages_Gemm() == gemm_rules.stages(gemm, H200)
+    assert library.stages_Swapped() == gemm_rules.stages(swapped, H200)
+    assert library.epilogue_Swapped() == epilogue_smem(128, 96, False, BIAS_RELU, 2, swapped=True)
     assert library.stages_Conv() == conv_rules.stages(conv, H200)
     assert library.epilogue_Gemm() == epilogue_smem(64, 128, False, BIAS_RELU, 2)
     assert library.epilogue_Conv() == epilogue_smem(128, 128, True, RESIDUAL, 2)
@@ -92,6 +98,9 @@ def test_gemm_and_persistent_conv_compile_as_the_rules_count_them(tmp_path):
     assert check(library, split[1], narrow, Launch(splits=9)) == -1
     assert check(library, split[1], replace(narrow, k=1024), Launch(splits=8)) == 0
     assert check(library, split[1], replace(narrow, k=512), Launch(splits=8)) == -1
+    assert check(library, filled, odd, Launch(pdl=True)) == 0
+    assert check(library, filled, replace(odd, k=46, n=44), Launch()) == -1  # built for stores of eight columns
+    assert check(library, swapped, product, Launch(pdl=True)) == 0
     assert check(library, gemm, product, Launch(pdl=True)) == 0
     assert check(library, gemm, GemmWorkload(1280, 768, 764, epilogue=BIAS_RELU), Launch()) == -1
     assert check(library, conv, IMAGE, Launch()) == 0
