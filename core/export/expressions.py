@@ -19,7 +19,8 @@ C_FLOAT = {
     "fmod": "fmodf({0}, {1})", "gelu_erf": "bolt::gelu_erf({0})", "gelu_tanh": "bolt::gelu_tanh({0})",
     "hard_sigmoid": "bolt::hard_sigmoid({0}, {p0}, {p1})", "hard_swish": "bolt::hard_swish({0})",
     "leaky_relu": "bolt::leaky_relu({0}, {p0})", "log": "logf({0})", "max": "bolt::op::larger({0}, {1})",
-    "min": "bolt::op::smaller({0}, {1})", "mul": "{0} * {1}", "neg": "-{0}", "pow": "bolt::op::power({0}, {1})",
+    "min": "bolt::op::smaller({0}, {1})", "mod": "bolt::op::floor_mod({0}, {1})",
+    "mul": "{0} * {1}", "neg": "-{0}", "pow": "bolt::op::power({0}, {1})",
     "prelu": "({0} < 0.f ? {1} * {0} : {0})", "relu": "bolt::relu({0})", "round": "rintf({0})",
     "rsqrt": "rsqrtf({0})",
     "sigmoid": "bolt::sigmoid({0})", "sign": "float(({0} > 0.f) - ({0} < 0.f))", "sin": "sinf({0})",
@@ -164,7 +165,7 @@ def _mean(e: Expression, node: Node, kind: Scalar) -> int:
 
 
 def _mod(e: Expression, node: Node, kind: Scalar) -> int:
-    name = "fmod" if attribute(node, "fmod", 0) or kind is Scalar.FLOAT else "mod"
+    name = "fmod" if attribute(node, "fmod", 0) else "mod"
     return e.op(name, kind, e.value(node.inputs[0]), e.value(node.inputs[1]))
 
 

@@ -154,6 +154,8 @@ def _top_k(graph: Graph, node: Node) -> str | None:
 
 
 def _dropout(graph: Graph, node: Node) -> str | None:
+    if len(node.inputs) > 2 and node.inputs[2]:  # the importer removes Dropout where this is a constant False
+        return "Dropout in training mode has no kernel"
     if any(node.outputs[1:]) and any(graph.consumers(t) or t in graph.outputs for t in node.outputs[1:]):
         return "Dropout's mask output has no kernel"
     return None

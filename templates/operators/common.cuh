@@ -128,6 +128,10 @@ __device__ __forceinline__ long long floor_mod(long long a, long long b) {
   long long const r = a % b;
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
+__device__ __forceinline__ float floor_mod(float a, float b) {
+  float const r = fmodf(a, b);
+  return r != 0.f && (r < 0.f) != (b < 0.f) ? r + b : r;
+}
 __device__ __forceinline__ bool is_inf(float x, int negative, int positive) {
   return fabsf(x) == INFINITY && (x < 0.f ? negative : positive);
 }

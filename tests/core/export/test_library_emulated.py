@@ -42,7 +42,7 @@ def test_a_conv_net_computes_what_onnx_runtime_does(tmp_path, dtype):
     loaded.close()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["windows", "rows", "pointwise"])
 def test_every_operator_inside_a_library(tmp_path, name):
     model = MODELS[name]()
     graph = load_graph(model.SerializeToString())
