@@ -153,9 +153,9 @@ class Actions:
     def _menus(self, undo: QAction, redo: QAction) -> None:
         bar = self.window.menuBar()
         self.samples_menu, self.recent_menu, self.panels_menu = (
-            QMenu("Open sample"),
-            QMenu("Open recent"),
-            QMenu("Panels"),
+            QMenu("Open sample", self.window),
+            QMenu("Open recent", self.window),
+            QMenu("Panels", self.window),
         )
         self.samples_menu.addActions(self.sample_actions)
         own: dict[str, QMenu | QAction] = {"samples": self.samples_menu, "recent": self.recent_menu}

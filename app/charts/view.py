@@ -1,5 +1,6 @@
 """Draws one Picture with pyqtgraph (imported on first use), tells the values under the pointer, and exports."""
 
+import atexit
 from collections.abc import Callable
 from html import escape
 from math import ceil, floor, log10
@@ -20,6 +21,7 @@ NEAR = 24  # pixels from which a dot is meant
 FAINT = 110
 DECADES = 15  # either way from one: no figure of a chart lies beyond
 HEAD, HEAD_LINE = 24, 16  # pixels of the title's first line and of each further one
+COPIED = "application/x-bolt-chart"  # tells our own copy from others'
 MOST_TICKS = 12  # of a logarithmic axis
 SIDES = 90  # pixels beside the title: the axis and a margin
 
@@ -285,7 +287,16 @@ class ChartView(QWidget):
         data = QMimeData()
         data.setImageData(self.plot.grab().toImage())
         data.setText(self.picture.csv())
+        data.setData(COPIED, b"")
         QGuiApplication.clipboard().setMimeData(data)
+        atexit.unregister(_let_go_of_clipboard)
+        atexit.register(_let_go_of_clipboard)
+
+
+def _let_go_of_clipboard() -> None:
+    """Qt frees a copied picture when the interpreter is gone, and crashes. It goes before; what others copied stays."""
+    if QGuiApplication.instance() is not None and QGuiApplication.clipboard().mimeData().hasFormat(COPIED):
+        QGuiApplication.clipboard().clear()
 
 
 def _sign(mark: Mark) -> str:

@@ -1,5 +1,7 @@
 """Charts as data, then drawn, hovered and exported by the real panel."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from math import log10
@@ -23,6 +25,7 @@ from app.run import Run
 from app.window import MainWindow
 from core.errors import BoltError
 from core.gains import Gain, Gains, Way
+from core.paths import ROOT
 from core.tuner.runfile import RunWriter
 from tests.app import simulated
 from tests.app.conftest import WAIT_MS
@@ -314,6 +317,21 @@ def test_charts_are_saved_as_picture_drawing_and_table(
     pane.copy.click()
     data = QGuiApplication.clipboard().mimeData()
     assert data.hasImage() and data.text() == pane.view.picture.csv()
+
+
+def test_a_copied_chart_does_not_crash_the_end_of_the_program(tmp_path: Path) -> None:
+    script = (
+        "from PySide6.QtWidgets import QApplication\n"
+        "from app import theme\n"
+        "from app.charts.picture import Dots, Picture\n"
+        "from app.charts.view import ChartView\n"
+        "app = QApplication([])\n"
+        "view = ChartView(theme.theme('light'))\n"
+        "view.draw(Picture('t', marks=(Dots('d', [1.0], [1.0], 'ours'),)))\n"
+        "view.copy()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_chart_that_can_not_be_saved_is_told(

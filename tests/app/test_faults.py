@@ -309,7 +309,7 @@ def test_records_that_can_not_be_written_end_the_job_and_say_why(
     def full(*args: object, **more: object) -> None:
         raise RecordError("the records records.sqlite can't be written (disk full)", "make room on the disk")
 
-    monkeypatch.setattr(bench.records, "add", full)
+    monkeypatch.setattr(bench.records, "add_all", full)
     bench.run(qtbot)
     told(bench.window, "records.sqlite", "ake room on the disk")
     assert bench.window.commands["tune"].isEnabled()
