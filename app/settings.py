@@ -56,6 +56,15 @@ class Settings:
         self.store.setValue("tune/budget", value or 0)
 
     @property
+    def scheduler(self) -> str:
+        """The address of the scheduler whose workers tune; "": this machine does."""
+        return self._text("tune/scheduler", "").strip()
+
+    @scheduler.setter
+    def scheduler(self, value: str) -> None:
+        self.store.setValue("tune/scheduler", value.strip())
+
+    @property
     def autosave(self) -> bool:
         return self._text("autosave", "true") == "true"
 

@@ -1,6 +1,15 @@
 """The few things a user may set."""
 
-from PySide6.QtWidgets import QCheckBox, QComboBox, QDialog, QDialogButtonBox, QDoubleSpinBox, QFormLayout, QWidget
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QDialog,
+    QDialogButtonBox,
+    QDoubleSpinBox,
+    QFormLayout,
+    QLineEdit,
+    QWidget,
+)
 
 from app.settings import SPEEDS, THEMES, Settings
 
@@ -26,6 +35,9 @@ class SettingsDialog(QDialog):
         self.budget.setSuffix(" min")
         self.budget.setSpecialValueText("no limit")
         self.budget.setValue(settings.budget_minutes or 0)
+        self.scheduler = QLineEdit(settings.scheduler)
+        self.scheduler.setPlaceholderText("this machine")
+        self.scheduler.setToolTip("The address of a Dask scheduler whose workers compile and measure: 127.0.0.1:8786")
         self.autosave = QCheckBox("Keep edited plans, to restore them after a crash")
         self.autosave.setChecked(settings.autosave)
         self.motion = QCheckBox("Move smoothly when zooming, where the system allows motion")
@@ -36,6 +48,7 @@ class SettingsDialog(QDialog):
         form.addRow("Theme", self.theme)
         form.addRow("Replay at", self.speed)
         form.addRow("A tuning job takes at most", self.budget)
+        form.addRow("Tune on the workers of", self.scheduler)
         form.addRow("", self.autosave)
         form.addRow("", self.motion)
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
@@ -50,6 +63,7 @@ class SettingsDialog(QDialog):
     def accept(self) -> None:
         self.settings.speed = float(self.speed.currentData())
         self.settings.budget_minutes = self.budget.value() or None
+        self.settings.scheduler = self.scheduler.text()
         self.settings.autosave = self.autosave.isChecked()
         self.settings.motion = self.motion.isChecked()
         super().accept()

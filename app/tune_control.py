@@ -15,6 +15,7 @@ from app.format import seconds
 from app.graph.model import box_line
 from app.queue import Wish
 from core.errors import BoltError
+from core.fusion.plan import FusionPlan
 from core.tuner.events import Event
 from templates.gpu import known_gpu
 from templates.workload import Workload
@@ -72,6 +73,11 @@ class TuneControl(QObject):
         return self.here is not None and self.gpu == self.here
 
     @property
+    def can_measure(self) -> bool:
+        """The GPU that is meant is here, or a scheduler's workers are asked for it."""
+        return self.gpu_is_here or bool(self.window.settings.scheduler)
+
+    @property
     def not_here(self) -> str:
         """Why nothing can be measured on the GPU that is meant; "" where it can."""
         if self.gpu_is_here:
@@ -99,7 +105,7 @@ class TuneControl(QObject):
         a.allow("replay", busy)
         unselected = "" if self.selected_workloads() else "Select a tuned region first."
         for name in ("tune_selected", "retune"):
-            a.allow(name, nothing or self.not_here or unselected)
+            a.allow(name, nothing or ("" if self.can_measure else self.not_here) or unselected)
         for name in ("pause", "cancel"):
             a.allow(name, "" if busy else "No job is running.")
         self.window.candidates.not_here = self.not_here
@@ -117,8 +123,8 @@ class TuneControl(QObject):
         document = self.window.document
         if document is None or self.running:
             return
-        if self.gpu_is_here:
-            self._start(tuning.live(document.plan, self.window.settings.budget_minutes), replayed=False)
+        if self.can_measure:
+            self._start(self._live(document.plan), replayed=False)
         else:
             self._say_not_here()
 
@@ -169,8 +175,14 @@ class TuneControl(QObject):
         if wish.candidate:
             self._start(tuning.again(wish.workloads[0], wish.candidate), False, (), wish.document)
         else:
-            source = tuning.live(list(wish.workloads), self.window.settings.budget_minutes, wish.anew)
+            source = self._live(list(wish.workloads), wish.anew)
             self._start(source, False, [w.key for w in wish.workloads], wish.document)
+
+    def _live(self, work: FusionPlan | list[Workload], anew: bool = False) -> tuning.Source:
+        settings = self.window.settings
+        if settings.scheduler:
+            return tuning.on_cluster(work, settings.scheduler, self.gpu, settings.budget_minutes, anew)
+        return tuning.live(work, settings.budget_minutes, anew)
 
     def _say_not_here(self) -> None:
         document, gpu = self.window.document, self.gpu

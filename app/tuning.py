@@ -164,6 +164,20 @@ def again(workload: Workload, candidate: str) -> Source:
     return opened
 
 
+def on_cluster(
+    work: "FusionPlan | list[Workload]", scheduler: str, gpu: str, budget_minutes: float | None, anew: bool = False
+) -> Source:
+    """Tune for a kind of GPU on the workers of a scheduler. Opening it raises ClusterError or RecordError."""
+
+    def opened() -> AbstractContextManager[Job]:
+        from core.cluster.job import cluster_job
+        from core.tuner.options import Options
+
+        return cluster_job(work, Options(budget_minutes, retune=anew), scheduler, gpu)
+
+    return opened
+
+
 def replay_file(path: Path, speed: float = REPLAY_SPEED) -> Source:
     """Play a recorded run. Opening it raises RecordError."""
 

@@ -175,6 +175,7 @@ class ViewControl(QObject):
     def _take_settings(self, dialog: SettingsDialog) -> None:
         self.choose_theme(dialog.theme_name)
         self.window.canvas.view.motion.wanted = self.window.settings.motion
+        self.window.tuning.enable()  # a scheduler's workers may be named now
 
     def open_doctor(self) -> None:
         doctor = Doctor(self.window.background, self.window.theme, self.window)

@@ -171,3 +171,25 @@ def test_why_a_row_can_not_be_measured_again_is_its_tip(window: MainWindow, qtbo
     menu = window.candidates.row_menu(vendor)
     assert not entry(menu, "again").isEnabled() and "vendor's kernel" in entry(menu, "again").toolTip()
     assert entry(menu, "anew").isEnabled()
+
+
+def test_with_a_scheduler_its_workers_measure_for_the_gpu_that_is_meant(
+    window: MainWindow, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def on_cluster(work, scheduler, gpu, budget, anew):  # type: ignore[no-untyped-def]
+        asked.append((scheduler, gpu, anew))
+        return bench.live(work)
+
+    monkeypatch.setattr(tuning, "on_cluster", on_cluster)
+    window.tuning.here = None
+    key = select(window, 0)
+    window.tuning.enable()
+    assert not window.commands["retune"].isEnabled()
+    window.settings.scheduler = "127.0.0.1:8786"
+    window.tuning.enable()
+    window.commands["retune"].trigger()
+    assert window.tuning.running and bench.asked == [[key]]
+    assert asked == [("127.0.0.1:8786", window.tuning.gpu, True)]
+    bench.jobs[0].released.set()

@@ -178,10 +178,12 @@ def test_settings_stay(window: MainWindow) -> None:
     dialog.speed.setCurrentIndex(dialog.speed.findText("32x"))
     dialog.theme.setCurrentIndex(2)
     dialog.autosave.setChecked(False)
+    dialog.scheduler.setText(" 127.0.0.1:8786 ")
     dialog.accept()
     assert window.theme.name == "dark"
     kept = Settings()
     assert (kept.speed, kept.theme, kept.autosave, kept.budget_minutes) == (32.0, "dark", False, None)
+    assert kept.scheduler == "127.0.0.1:8786"
 
 
 def test_nonsense_in_the_settings_is_the_default() -> None:
