@@ -14,6 +14,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", metavar="FILE", help="a .npz file with the inputs by name (default: random ones)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random inputs (default: 0)")
     parser.add_argument("--runtime", default="cuda-bindings", metavar="NAME", help="cuda-bindings (default) or pycuda")
+    parser.add_argument("--trust", action="store_true", help="load a library that was exported elsewhere")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the GPU (default: 0)")
 
 
@@ -21,7 +22,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
     from core.export.verify import verify
 
     inputs = Path(args.inputs) if args.inputs else None
-    data = verify(Path(args.folder), args.model, inputs, args.seed, args.runtime, args.device)
+    data = verify(Path(args.folder), args.model, inputs, args.seed, args.runtime, args.device, trust=args.trust)
     reporter.result(data, lambda: as_text(data))
     if not data["ok"]:
         wrong = next(o for o in data["outputs"] if not o["ok"])

@@ -18,6 +18,7 @@ from core.export.emit import emit_sources
 from core.export.lower import lower
 from core.export.manifest import NAME, Exported, manifest, report
 from core.export.memory import lifetimes, plan_memory
+from core.export.trust import remember
 from core.export.weights import write_weights
 from core.files import exchange, remove_left_over
 from core.fusion.plan import FusionPlan
@@ -103,6 +104,7 @@ def export(
             data = manifest(exported, folder)
             (folder / NAME).write_text(json.dumps(data, indent=1), encoding="utf-8")
             _put_into_place(folder, out_dir)
+            remember(out_dir)
     except OSError as error:
         what = f"{out_dir} can't be written ({error.strerror or error})"
         raise ExportError(what, "free some space or choose another folder with -o") from error

@@ -18,6 +18,7 @@ from core.export.emit import NUMPY_NAMES
 from core.export.exporter import read_manifest
 from core.export.manifest import FORMAT, NAME
 from core.export.reference import load_inputs, random_inputs, reference_outputs
+from core.export.trust import require_trust
 from core.files import digest
 from core.importer.load import load_graph
 from core.paths import ROOT
@@ -28,6 +29,7 @@ TIME_LIMIT_S = 600.0
 TOLERANCE = {DType.F16: 1e-2, DType.BF16: 5e-2, DType.F32: 1e-2}
 _LOG_CHARACTERS = 500
 _POLL_S = 0.1
+WAITING = "waiting"
 _PROVES_LITTLE = "the reference's output {!r} is nearly the same number everywhere: that it matches proves little"
 
 
@@ -40,23 +42,28 @@ def verify(
     ordinal: int = 0,
     time_limit_s: float = TIME_LIMIT_S,
     cancel: threading.Event | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Run an exported library on this machine's GPU and compare it with ONNX Runtime.
 
     Args:
         model: the original model, a path or a built-in name; the one the manifest names if not given.
         inputs: a .npz file with the inputs by name; seeded random ones if not given.
+        time_limit_s: for the process that runs it; waiting for another program on the GPU does not count.
+        trust: the user's yes to loading a library that was exported elsewhere (core.export.trust).
 
     Returns:
         The JSON of cli.md's `verify` with "gpu", "samples_ms", "tolerance", "notes" and "ok" beside; an output is ok if
         it is within the tolerance both alone and amid back-to-back runs. A note says where that proves little.
 
     Raises:
-        ExportError: the folder is no exported library or was changed, the library fails, crashes or hangs.
+        ExportError: the folder is no exported library, was changed, or comes from elsewhere without the user's yes; the
+            library fails, crashes or hangs.
         ModelError: the model can't be read.
         Cancelled: `cancel` was set.
     """
     data = checked_manifest(folder)
+    require_trust(folder, trust)
     source = model or data["source"]
     graph = load_graph(source, data.get("batch"))
     given = load_inputs(inputs, data["inputs"]) if inputs else random_inputs(graph, seed)
@@ -154,7 +161,8 @@ def _run_child(
     with tempfile.TemporaryDirectory(prefix="bolt-verify-") as name:
         work = Path(name)
         paths = {key: str(work / file) for key, file in
-                 (("inputs", "inputs.npz"), ("results", "results.npz"), ("answer", "answer.json"))}  # fmt: skip
+                 (("inputs", "inputs.npz"), ("results", "results.npz"), ("answer", "answer.json"),
+                  ("waiting", WAITING))}  # fmt: skip
         named: dict[str, Any] = {f"input{i}": a for i, a in enumerate(arrays)}
         np.savez(paths["inputs"], **named)
         outputs = [{"shape": o["shape"], "numpy": NUMPY_NAMES[DType(o["dtype"])]} for o in data["outputs"]]
@@ -176,17 +184,22 @@ def _run_child(
             ) as process,
         ):
             try:
-                _wait(process, limit, cancel)
+                _wait(process, limit, cancel, work / WAITING)
             finally:
                 process.kill()
         log = (work / "log").read_text(encoding="utf-8", errors="replace")
         return _answer(paths, process.returncode, log, len(outputs))
 
 
-def _wait(process: subprocess.Popen[bytes], limit: float, cancel: threading.Event | None) -> None:
-    """Until the process ends. Raises ExportError after `limit` seconds, Cancelled once `cancel` is set."""
+def _wait(process: subprocess.Popen[bytes], limit: float, cancel: threading.Event | None, waiting: Path) -> None:
+    """Until the process ends. Raises ExportError after `limit` seconds, Cancelled once `cancel` is set.
+
+    While the file `waiting` is there another program has the GPU, and the time does not count.
+    """
     deadline = time.monotonic() + limit
     while True:
+        if waiting.exists():
+            deadline = time.monotonic() + limit
         try:
             process.wait(min(_POLL_S, max(0.0, deadline - time.monotonic())))
             return

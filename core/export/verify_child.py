@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from core.errors import BoltError, ExportError
+from core.measure.alone import alone
 from core.measure.runtime import Runtime, open_runtime
 from core.vendor.libraries import load
 
@@ -59,8 +60,18 @@ class Library:
 
 
 def work(job: dict[str, Any]) -> dict[str, Any]:
-    """Run the library on the job's inputs; writes the outputs of the first run and of one amid the timed ones."""
+    """Run the library on the job's inputs; writes the outputs of the first run and of one amid the timed ones.
+
+    Takes turns with other programs that measure on the GPU; the file job["waiting"] is there meanwhile.
+    """
     runtime = open_runtime(job["runtime"], job["ordinal"])
+    waiting = Path(job["waiting"])
+    with alone(runtime.facts().pci_bus, waiting.touch):
+        waiting.unlink(missing_ok=True)
+        return _measured(job, runtime)
+
+
+def _measured(job: dict[str, Any], runtime: Runtime) -> dict[str, Any]:
     library = Library(Path(job["library"]), job["name"])
     stream = runtime.stream()
     with np.load(job["inputs"]) as given:

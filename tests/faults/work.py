@@ -6,6 +6,7 @@ has been told is kept: what is printed must be there afterwards.
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +86,7 @@ def write_project(folder: Path, number: int) -> None:
 
 def main(argv: list[str]) -> int:
     folder, number = Path(argv[1]), int(argv[2])
+    os.environ["BOLT_CACHE"] = str(folder / "cache")
     try:
         print("ready", flush=True)
         write_project(folder, number)

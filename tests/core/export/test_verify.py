@@ -1,6 +1,7 @@
 """Verification without a GPU: the manifest's checks, the comparison, and a library that crashes, hangs or refuses."""
 
 import json
+import subprocess
 import sys
 import threading
 
@@ -23,6 +24,7 @@ from tests.core.export.models import Model
 @pytest.fixture
 def exported(tmp_path, monkeypatch):
     """A folder with everything but a real library, and its model."""
+    monkeypatch.setenv("BOLT_CACHE", str(tmp_path / "cache"))
     m = Model()
     model = m.build(m.op("Tanh", m.op("Exp", m.input(2, 3))))
     onnx.save(model, tmp_path / "model.onnx")
@@ -90,6 +92,20 @@ def test_changed_and_missing_files_are_found_before_anything_is_loaded(exported)
     library.unlink()
     with pytest.raises(ExportError, match="lacks the file"):
         verify(exported)
+
+
+def test_a_library_from_elsewhere_is_loaded_after_a_yes(exported, monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "_run_child", child(0.0))
+    assert verify(exported)["ok"]
+    moved = exported.rename(tmp_path / "moved")  # still the very same
+    assert verify(moved)["ok"]
+    monkeypatch.setenv("BOLT_CACHE", str(tmp_path / "of another user"))
+    with pytest.raises(ExportError, match=r"not exported by you on this machine.*--trust"):
+        verify(moved)
+    assert verify(moved, trust=True)["ok"]
+    next(moved.glob("lib*.so")).write_bytes(b"other")
+    with pytest.raises(ExportError, match="was changed after the export"):
+        verify(moved, trust=True)
 
 
 def test_a_manifest_cannot_point_outside_its_folder(exported):
@@ -203,3 +219,24 @@ def test_indices_stay_inside_the_smallest_table_they_look_up():
     )
     assert index_bound(graph, graph.inputs[0]) == 5
     assert random_inputs(graph)[graph.inputs[0]].max() < 5
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_waiting_for_another_program_on_the_gpu_does_not_count(tmp_path, monkeypatch, busy):
+    clock, waiting = [0.0], tmp_path / module.WAITING
+
+    class Process:
+        def wait(self, timeout: float) -> None:
+            clock[0] += 1.0
+            if clock[0] > 50:
+                waiting.unlink(missing_ok=True)
+            if clock[0] < 60:
+                raise subprocess.TimeoutExpired("child", timeout)
+
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    if busy:
+        waiting.touch()
+        module._wait(Process(), 20.0, None, waiting)
+    else:
+        with pytest.raises(ExportError, match="did not finish within 20 s"):
+            module._wait(Process(), 20.0, None, waiting)
