@@ -4,6 +4,7 @@ The planner reads `refusal` to mark a region unsupported; the exporter carries e
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from core.export.resampling import COORDINATES
 from core.graph.ir import Graph, Node
@@ -78,8 +79,8 @@ def refusal(graph: Graph, node: Node) -> str | None:
     read = node.inputs if node.op in POINTWISE | {"Concat"} else node.inputs[:1]
     if any(t and not graph.types[t].size for t in read):
         return f"{node.op} on a tensor without elements has no kernel"
-    check = _NEEDS.get(node.op)
-    return check(graph, node) if check else None
+    need = NEEDS.get(node.op)
+    return need.check(graph, node) if need else None
 
 
 def missing_kernels(graph: Graph) -> list[tuple[Node, str]]:
@@ -93,7 +94,21 @@ def _attribute(node: Node, name: str, default: object) -> object:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _spatial(*counts: int) -> Callable[[Graph, Node], str | None]:
+Check = Callable[[Graph, Node], str | None]
+
+
+@dataclass(frozen=True)
+class Need:
+    """What an operator needs beyond its types: `check` says why a node has not got it, `limit` tells readers, and
+    `constants` are the inputs that must be known when the library is built.
+    """
+
+    check: Check
+    limit: str = ""
+    constants: tuple[int, ...] = ()
+
+
+def _spatial(*counts: int) -> Check:
     """How many spatial dimensions the operator's kernels take."""
 
     def check(graph: Graph, node: Node) -> str | None:
@@ -111,7 +126,7 @@ def _pool(graph: Graph, node: Node) -> str | None:
     return _spatial(1, 2, 3)(graph, node)
 
 
-def _constant_inputs(*positions: int) -> Callable[[Graph, Node], str | None]:
+def _constant_inputs(*positions: int) -> Check:
     """Shapes, axes and pads decide the kernels, so they must be known when the library is built."""
 
     def check(graph: Graph, node: Node) -> str | None:
@@ -161,21 +176,25 @@ def _dropout(graph: Graph, node: Node) -> str | None:
     return None
 
 
-_NEEDS: dict[str, Callable[[Graph, Node], str | None]] = {
-    "AveragePool": _pool,
-    "Clip": _constant_inputs(1, 2),
-    "Conv": _spatial(1, 2),
-    "CumSum": _constant_inputs(1),
-    "Dropout": _dropout,
-    "Expand": _constant_inputs(1),
-    "LRN": _spatial(1, 2, 3),
-    "MaxPool": _pool,
-    "Pad": _pad,
-    "Reshape": _constant_inputs(1),
-    "Resize": _resize,
-    "Slice": _constant_inputs(1, 2, 3, 4),
-    "Split": _constant_inputs(1),
-    "Squeeze": _constant_inputs(1),
-    "TopK": _top_k,
-    "Unsqueeze": _constant_inputs(1),
-} | {op: _float_reduction for op in REDUCTION if op.startswith("Reduce")}
+def _known(*positions: int) -> Need:
+    return Need(_constant_inputs(*positions), constants=positions)
+
+
+NEEDS: dict[str, Need] = {
+    "AveragePool": Need(_spatial(1, 2, 3), "1 to 3 spatial dimensions"),
+    "Clip": _known(1, 2),
+    "Conv": Need(_spatial(1, 2), "1 or 2 spatial dimensions, constant filters"),
+    "CumSum": _known(1),
+    "Dropout": Need(_dropout, "inference only, without its mask"),
+    "Expand": _known(1),
+    "LRN": Need(_spatial(1, 2, 3), "1 to 3 spatial dimensions"),
+    "MaxPool": Need(_pool, "1 to 3 spatial dimensions, without its indices"),
+    "Pad": Need(_pad, "modes constant, edge and reflect", (1, 2, 3)),
+    "Reshape": _known(1),
+    "Resize": Need(_resize, "every mode; coordinates but tf_crop_and_resize", (2, 3)),
+    "Slice": _known(1, 2, 3, 4),
+    "Split": _known(1),
+    "Squeeze": _known(1),
+    "TopK": Need(_top_k, f"k up to {SORTED_MOST // 2} of more than {SORTED_MOST} elements", (1,)),
+    "Unsqueeze": _known(1),
+} | {op: Need(_float_reduction, "floats", (1,)) for op in sorted(REDUCTION) if op.startswith("Reduce")}

@@ -47,15 +47,17 @@ def taps_of(size: int, extent: int, scale: float, attrs: Mapping[str, Any]) -> T
 
 
 def _coordinates(size: int, extent: int, scale: float, mode: str) -> np.ndarray:
-    """`whole` is the output's extent before it is rounded down, as the definition has it."""
-    out, whole = np.arange(extent, dtype=np.float64), scale * size
+    """`extent` is length_resized, a whole number, as the definition, ONNX Runtime and PyTorch have it; ONNX's own tests
+    of align_corners take scale * size instead.
+    """
+    out = np.arange(extent, dtype=np.float64)
     if mode == "asymmetric":
         return out / scale
     if mode == "align_corners":
-        return out * (size - 1) / (whole - 1) if whole != 1 else np.zeros(extent)
-    if mode == "pytorch_half_pixel" and whole == 1:
-        return np.zeros(extent)
-    offset = size / 2 * (1 - extent / whole) if mode == "half_pixel_symmetric" else 0.0
+        return out * (size - 1) / (extent - 1) if extent > 1 else np.zeros(1)
+    if mode == "pytorch_half_pixel" and extent == 1:
+        return np.zeros(1)
+    offset = size / 2 * (1 - extent / (scale * size)) if mode == "half_pixel_symmetric" else 0.0
     return offset + (out + 0.5) / scale - 0.5
 
 
