@@ -55,6 +55,13 @@ def _conv(torch: Any, node: Node, graph: Graph) -> Call:
     return lambda read: call(pad(read[0]), read[1], _tensor(read, 2), stride, padding, dilation, groups)
 
 
+def _pow(torch: Any, node: Node, graph: Graph) -> Call:
+    exponent = _numbers(node, graph, 1)
+    if exponent is not None and len(exponent) == 1:  # a number, so that squares and cubes are no general powers
+        return lambda read: read[0] ** exponent[0]
+    return lambda read: read[0] ** read[1]
+
+
 def _gemm(torch: Any, node: Node, graph: Graph) -> Call:
     turn_a, turn_b = bool(node.attrs.get("transA", 0)), bool(node.attrs.get("transB", 0))
     alpha, beta = node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)
@@ -195,6 +202,7 @@ OPS: dict[str, Callable[[Any, Node, Graph], Call]] = {
     "Sub": _plain(lambda torch: lambda read: read[0] - read[1]),
     "Mul": _plain(lambda torch: lambda read: read[0] * read[1]),
     "Div": _plain(lambda torch: lambda read: read[0] / read[1]),
+    "Pow": _pow,
     "Sum": _plain(lambda torch: lambda read: sum(read[1:], read[0])),
     "Concat": _concat,
     "Gather": _gather,

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from core.bench.torch_peer import _to_gpu
+from core.bench.torch_peer import _to_gpu, unsupported
+from core.importer.load import load_graph
 
 
 class Tensor:
@@ -42,3 +43,8 @@ class Torch:
 )
 def test_constants_reach_torch_writable_and_whole(constant: np.ndarray) -> None:
     np.testing.assert_array_equal(_to_gpu(Torch, constant).array, constant)
+
+
+@pytest.mark.parametrize("name", ["mobilenet-v2", "gpt2", "bert-base", "dlrm"])
+def test_the_samples_have_a_pytorch_form(name: str) -> None:
+    assert unsupported(load_graph(name)) == []
