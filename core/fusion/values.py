@@ -79,9 +79,15 @@ def many_readers(graph: Graph, node: Node, tensor: str) -> str | None:
 
 def native_dtype(graph: Graph) -> DType:
     """The float type the model computes in: that of most GEMM and convolution results, else of most tensors."""
-    made = [(n.op in ANCHORS, graph.types[n.output].dtype) for n in graph if n.outputs[0] in graph.types]
-    floats = [(anchor, dtype) for anchor, dtype in made if dtype.is_float]
-    votes = Counter(d for anchor, d in floats if anchor) or Counter(d for _, d in floats)
+    types = graph.types
+    made = Counter((n.op in ANCHORS, t.dtype) for n in graph if (t := types.get(n.outputs[0])) is not None)
+    anchors: Counter[DType] = Counter()
+    others: Counter[DType] = Counter()
+    for (anchor, dtype), count in made.items():
+        if dtype.is_float:
+            anchors[dtype] += count * anchor
+            others[dtype] += count
+    votes = +anchors or others
     return votes.most_common(1)[0][0] if votes else DType.F32
 
 
