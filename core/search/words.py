@@ -48,6 +48,7 @@ MEANINGS = {
     "columns": "pixels of a row that a thread block computes",
     "phases": "filter rows that one pass serves",
     "warps": "warps of a thread block, 16 queries of attention each",
+    "turns": "whether two warp groups take turns, one's softmax behind the other's products",
     "keys": "keys of attention that pass at a time",
     "head": "width of queries and keys that the kernel is built for",
     "value": "width of values that the kernel is built for",

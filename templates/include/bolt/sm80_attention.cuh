@@ -1,15 +1,15 @@
-// Fused attention by mma.sync (sm75 and later): O = softmax(scale Q K^T + mask) V, any strides, lengths and head widths.
+// Fused attention by mma.sync (sm75 and later): O = softmax(scale Q K^T + mask) V, any strides, lengths and widths.
 //
-// A block computes 16 kWarps queries of one head, each warp 16 of them; the keys pass by kColumns at a time. What moves:
+// A block computes 16 kWarps queries of one head, each warp 16 of them; keys pass by kColumns at a time. What moves:
 //
 //   queries       global -> shared once; every warp reads its own rows back as A fragments.
-//   keys, values  global -> shared, kColumns rows a tile, by cp.async. With kStages = 2 the next tile's copies run behind
-//                 this one's products; with 1 (one tile of keys, or much to keep) they follow them.
+//   keys, values  global -> shared, kColumns rows a tile, by cp.async. With kStages = 2 the next tile's copies run
+//                 behind this one's products; with 1 (one tile of keys, or much to keep) they follow them.
 //   scores        stay in registers: accumulators of the first product, A operand of the second (bolt/attention.cuh).
 //   result        registers -> the warp's own rows of the queries' memory -> global, in whole accesses.
 //
-// Shared rows are padded by 16 bytes, which makes them an odd number of 16-byte units: the eight rows that ldmatrix reads
-// at a time then lie in different banks. Rows and columns beyond the problem are zeros in shared memory and never stored.
+// Shared rows are padded by 16 bytes, which makes them an odd number of 16-byte units: the eight rows that ldmatrix
+// reads at a time then lie in different banks. Rows and columns beyond the problem are zeros there and never stored.
 //
 // Shared memory in bytes (the tuner computes the same, templates/sm80_attention/space.py):
 //   2 (16 kWarps (max(head, value) + 8) + kStages kColumns (head + 8 + value + 8)),  head and value in steps of 16
@@ -97,7 +97,7 @@ struct MmaAttention {
     ptx::matrices(a, queries + row * kQueryPitch + column);
   }
 
-  // scores = Q K^T. A key is a column of B: rows of the tile as they are, two blocks of 8 keys by 16 of depth at a time.
+  // scores = Q K^T. A key is a column of B: rows of the tile as they are, two blocks of 8 keys by 16 of depth a time.
   template <class Operand>
   __device__ __forceinline__ void multiply_keys(float (&scores)[kScores], Element const* tile, Operand operand) const {
 #pragma unroll
