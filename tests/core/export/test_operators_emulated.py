@@ -10,6 +10,7 @@ from core.export.emit import operators_unit
 from core.export.kernels import operator_kernels
 from core.export.lower import lower
 from core.export.memory import lifetimes, plan_memory
+from core.export.operations import Rows
 from core.export.program import OperatorStep
 from core.fusion.planner import plan
 from core.graph.proto import INPUT_SCALE
@@ -43,6 +44,23 @@ def aligned(array):
 @pytest.mark.parametrize("name", MODELS)
 def test_kernels_compute_what_their_operations_say(tmp_path, name, dtype):
     check(lowered(MODELS[name](), dtype), dtype, tmp_path)
+
+
+@pytest.mark.compiles
+def test_rows_of_every_width(tmp_path):
+    """Parts of a warp to blocks, whole vectors and single numbers, rows that fill no block: half in, half out."""
+    m = Model()
+    outputs = []
+    for rows, width in ((70, 1), (33, 2), (9, 3), (40, 8), (3, 31), (5, 33), (2, 64), (300, 24), (2, 257), (1, 1030),
+                        (2, 4104), (1, 9001)):  # fmt: skip
+        x, r = m.input(rows, width), m.input(rows, 1)
+        total = m.op("Add", m.op("Mul", x, m.weight(width)), r)
+        outputs += [m.op("LayerNormalization", total, m.weight(width), m.weight(width)), m.op("Softmax", total)]
+    program = lowered(m.build(*outputs), DType.F16)
+    made = [s.operation for s in program.steps if isinstance(s, OperatorStep) and isinstance(s.operation, Rows)]
+    assert sorted({o.columns for o in made}) == [1, 2, 3, 8, 24, 31, 33, 64, 257, 1030, 4104, 9001]
+    assert len(made) == 12, "the sum, the norm and the softmax of it are one pass"
+    check(program, DType.F16, tmp_path)
 
 
 @pytest.mark.compiles
