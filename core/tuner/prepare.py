@@ -9,7 +9,6 @@ from core.records.rows import Identity, Record
 from core.records.store import Records
 from core.search.rank import DEFAULT_LIMIT, rank
 from core.tuner.events import WorkloadFinished
-from core.tuner.ports import KernelBuilder
 from core.tuner.schedule import Chosen
 from core.tuner.task import Task
 from templates.family import Candidate, Family, Kernel
@@ -82,7 +81,7 @@ def make_tasks(
     workloads: Sequence[Workload],
     identity: Identity,
     families: Mapping[str, Family],
-    builder: KernelBuilder,
+    builder: Container[Kernel],
     limit: int,
     known: Records | None,
 ) -> list[Task]:
@@ -103,7 +102,7 @@ def make_tasks(
     return tasks
 
 
-def recall(task: Task, records: Records, identity: Identity, builder: KernelBuilder) -> None:
+def recall(task: Task, records: Records, identity: Identity, builder: Container[Kernel]) -> None:
     """Take outcomes of an earlier run that did not finish; what failed there by its own fault is not tried again."""
     for name, record in records.known(task.key, identity).items():
         candidate = record.candidate

@@ -1,6 +1,6 @@
 """Which kernels are compiled, and in which order; which workload a GPU takes up next."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from core.tuner.ports import KernelBuilder
 from core.tuner.task import Task
@@ -12,7 +12,7 @@ BUILD_SHARE = 0.6  # of a time budget; the rest is for measuring what was built
 class Chosen:
     """The kernels that cost nothing more: built ones, and those another workload takes already."""
 
-    def __init__(self, builder: KernelBuilder) -> None:
+    def __init__(self, builder: Container[Kernel]) -> None:
         self._builder = builder
         self._taken: set[Kernel] = set()
 
