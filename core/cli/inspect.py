@@ -102,7 +102,8 @@ def _tables(plan: "FusionPlan") -> list["Table"]:
         more = f" +{len(r.nodes) - MAX_NODES_SHOWN}" if len(r.nodes) > MAX_NODES_SHOWN else ""
         nodes = " ".join(r.nodes[:MAX_NODES_SHOWN]) + more
         kind = str(r.kind) if r.supported else f"{r.kind} (no kernel)"
-        _row(regions, r.id, kind, nodes, r.workload.key if r.workload else "", r.reason)
+        pinned = "pinned; " if r.pinned else ""
+        _row(regions, r.id, kind, nodes, r.workload.key if r.workload else "", f"{pinned}{r.reason}")
     workloads = _table("Workloads", "regions", "GFLOP", "workload", "used by")
     for key, users in plan.workloads.items():
         work = users[0].workload
@@ -114,7 +115,10 @@ def _tables(plan: "FusionPlan") -> list["Table"]:
     refused = _table("Fusions refused", "region of", "node", "reason")
     for refusal in plan.refusals:
         _row(refused, refusal.anchor, refusal.node, refusal.reason)
-    return [regions, workloads, left, refused]
+    forbidden = _table("Fusions forbidden by the plan", "nodes", "reason")
+    for ban in plan.forbidden:
+        _row(forbidden, " + ".join(ban), "no region may hold all of them")
+    return [regions, workloads, left, refused, forbidden]
 
 
 def _chains(session: "Session") -> "Table":

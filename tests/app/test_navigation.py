@@ -118,3 +118,18 @@ def test_going_to_a_corner_shows_no_emptiness_beside_the_graph(make_window: Call
     assert seen.left() >= bounds.left() - 2 and seen.top() >= bounds.top() - 2
     for name in document.plan.regions[0].nodes:
         assert seen.contains(view.item.rect_of(document.model.index[name]))
+
+
+def test_the_node_table_follows_scattered_selections_and_plan_changes(window: MainWindow) -> None:
+    document, table = window.document, window.nodes.table
+    assert document is not None
+
+    def rows() -> list[int]:
+        return sorted(i.row() for i in table.selectionModel().selectedRows())
+
+    names = [n.name for n in document.graph.nodes]
+    document.select_names([names[i] for i in (0, 1, 3, 6, 7)])
+    assert rows() == [0, 1, 3, 6, 7]
+    document.select_region(document.plan.regions[0])
+    window.commands["pin"].trigger()
+    assert rows() == [0, 1], "a changed plan keeps the rows selected"

@@ -9,7 +9,11 @@ import pytest
 from onnx import helper
 
 from core.cli import run
+from core.cli.inspect import as_text
+from core.fusion import edit
+from core.fusion.files import save_plan
 from core.fusion.plan import Kind
+from core.session import open_model
 from tests.core.fusion.graphs import Net
 
 REGION = {"id": str, "kind": str, "nodes": list, "workload": (str, type(None)), "reason": str}
@@ -121,3 +125,12 @@ def test_chains_for_one_kernel_are_told(capsys: pytest.CaptureFixture[str]) -> N
     assert "registers (RF) or shared memory (smem)" in words and "K = 13 is not a multiple of 8" in words
     assert run(["inspect", "resnet18"]) == 0
     assert "reads a halo of the intermediate" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_a_plan_file_decides_is_told(tmp_path: Path) -> None:
+    session = open_model("mlp")
+    region = next(r for r in session.plan.regions if len(r.nodes) > 1)
+    plan = edit.pin(edit.forbid(session.plan, session.graph, region.nodes), session.plan.regions[-1].id)
+    save_plan(plan, tmp_path / "plan.json")
+    text = as_text(open_model("mlp", plan_path=tmp_path / "plan.json"))
+    assert "Fusions forbidden by the plan" in text and "pinned; " in text
