@@ -16,7 +16,7 @@ from tests.core.export.reference import execute
 
 
 def conv_pair():
-    """A padded stem (3 -> 4 channels), stride 2, then 1x1 with a residual."""
+    """A padded stem (3 channels, filled up to the 8 of a pair), stride 2, then 1x1 with a residual."""
     m = Model()
     x = m.input(2, 3, 12, 10)
     y = m.op("Relu", m.conv(x, 3, 16, strides=[2, 2]))
@@ -45,7 +45,14 @@ def tower_pair():
     return m.build(m.op("Add", m.op("MatMul", y, m.weight(24, 8)), m.weight(8)))
 
 
-@pytest.mark.parametrize("make", [conv_pair, pointwise_pair, gemm_pair, tower_pair])
+def head_pair():
+    """A result of one column, as a recommender's top has."""
+    m = Model()
+    y = m.op("Relu", m.op("Gemm", m.input(6, 16), m.weight(24, 16), m.weight(24), transB=1))
+    return m.build(m.op("Sigmoid", m.op("Gemm", y, m.weight(1, 24), m.weight(1), transB=1)))
+
+
+@pytest.mark.parametrize("make", [conv_pair, pointwise_pair, gemm_pair, tower_pair, head_pair])
 def test_a_pair_computes_what_the_model_computes(make) -> None:
     model = make()
     graph = load_graph(model.SerializeToString())
