@@ -96,7 +96,9 @@ class Family(Protocol):
     pitched: bool  # D's rows may lie further apart than they are long (abi.h, ldd): kernels write into a concatenation
 
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
-        """Why this family has nothing for the workload on this GPU, or None."""
+        """Why this family has nothing for the workload on this GPU, or None. A pair's `residence` is part of the
+        workload: kernels that keep the intermediate elsewhere are none for it.
+        """
         ...
 
     def kernels(self, workload: Workload, gpu: GpuSpec) -> Iterator[Kernel]:

@@ -1,5 +1,6 @@
 """What a user decides of a plan: pins, forbidden fusions and residences hold through every other edit and on disk."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,17 @@ from core.fusion.persistent import propose, refusals
 from core.fusion.plan import FusionPlan, Kind
 from core.fusion.planner import plan
 from core.graph.ir import Graph
+from templates import families
 from templates.gpu import KNOWN_GPUS
 from templates.types import Residence
-from templates.workload import Pair, parse_workload
+from templates.workload import (
+    B2bConvWorkload,
+    B2bGemmWorkload,
+    ConvWorkload,
+    GemmWorkload,
+    Pair,
+    parse_workload,
+)
 from tests.core.fusion.graphs import Net, weight
 
 H200 = KNOWN_GPUS["h200"]
@@ -153,6 +162,25 @@ def test_a_pair_that_no_kernel_runs_on_the_gpu_is_no_fusion() -> None:
     verdict = edit.check(graph, plan(graph), nodes, H200)
     assert not verdict.legal and "no kernel for this pair on NVIDIA H200: " in verdict.reason
     assert verdict.offending_node == "fc2"
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        B2bGemmWorkload(GemmWorkload(4096, 64, 64), 64),
+        B2bConvWorkload(ConvWorkload(32, 56, 56, 64, 64, 3, 3, (1, 1, 1, 1)), 64),
+    ],
+)
+@pytest.mark.parametrize("name", sorted(n for n in families() if "b2b" in n))
+def test_no_kernel_of_any_family_serves_both_residences(name: str, pair: Pair) -> None:
+    family = families()[name]
+
+    def legal(residence: Residence | None) -> set[str]:
+        asked = replace(pair, residence=residence)
+        return {k.name for k in family.kernels(asked, H200) if family.illegal(k, asked, H200) is None}
+
+    rf, smem = legal(Residence.RF), legal(Residence.SMEM)
+    assert not rf & smem and rf | smem == legal(None)
 
 
 def test_only_a_pair_has_a_residence() -> None:
