@@ -154,6 +154,27 @@ def _softmax(torch: Any, node: Node, graph: Graph) -> Call:
     return lambda read: torch.softmax(read[0], axis)
 
 
+def _attention(torch: Any, node: Node, graph: Graph) -> Call:
+    """Without past keys and values, further outputs and softcap, as our own kernels have it."""
+    attrs, packed = node.attrs, len(graph.shape(node.inputs[0])) == 3
+    heads = (attrs.get("q_num_heads", 0), attrs.get("kv_num_heads", 0), attrs.get("kv_num_heads", 0))
+    scale, causal = attrs.get("scale"), bool(attrs.get("is_causal", 0))
+    call = torch.nn.functional.scaled_dot_product_attention
+
+    def attend(read: list[Any]) -> Any:
+        q, k, v = read[:3]
+        if packed:
+            q, k, v = (x.unflatten(2, (n, -1)).transpose(1, 2) for x, n in zip((q, k, v), heads, strict=True))
+        mask, grouped = _tensor(read, 3), q.shape[1] != k.shape[1]
+        if causal and mask is not None:  # torch takes one of them
+            seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+            mask = mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, float("-inf"))
+        y = call(q, k, v, attn_mask=mask, is_causal=causal and mask is None, scale=scale, enable_gqa=grouped)
+        return y.transpose(1, 2).flatten(2) if packed else y
+
+    return attend
+
+
 def _gelu(torch: Any, node: Node, graph: Graph) -> Call:
     form = node.attrs.get("approximate", "none")
     return lambda read: torch.nn.functional.gelu(read[0], approximate=form)
@@ -183,6 +204,7 @@ def _first(name: str, functional: bool = False) -> Callable[[Any, Node, Graph], 
 
 
 OPS: dict[str, Callable[[Any, Node, Graph], Call]] = {
+    "Attention": _attention,
     "Conv": _conv,
     "Gemm": _gemm,
     "MatMul": _plain(lambda torch: lambda read: read[0] @ read[1]),

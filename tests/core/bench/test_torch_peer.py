@@ -5,6 +5,7 @@ import pytest
 
 from core.bench.torch_peer import _to_gpu, unsupported
 from core.importer.load import load_graph
+from tests.core.fusion.attention_models import operator_packed
 
 
 class Tensor:
@@ -48,3 +49,7 @@ def test_constants_reach_torch_writable_and_whole(constant: np.ndarray) -> None:
 @pytest.mark.parametrize("name", ["mobilenet-v2", "gpt2", "bert-base", "dlrm"])
 def test_the_samples_have_a_pytorch_form(name: str) -> None:
     assert unsupported(load_graph(name)) == []
+
+
+def test_the_attention_operator_has_a_pytorch_form() -> None:
+    assert unsupported(load_graph(operator_packed().SerializeToString())) == []
