@@ -336,6 +336,25 @@ def test_the_models_that_hold_every_operator(name):
     check(model, DType.F16, tolerance=1e-2, inputs=inputs)
 
 
+def test_a_quantised_net_runs_in_floats():
+    """QDQ form: weights are constants of floats, an activation is rounded on its way through one kernel."""
+    m = Model()
+    scale, zero, step = m.const(np.float32(0.02)), m.const(np.uint8(128)), m.const(np.float32(0.01))
+
+    def rounded(x: str) -> str:
+        return m.op("DequantizeLinear", m.op("QuantizeLinear", x, scale, zero), scale, zero)
+
+    weight = m.op("DequantizeLinear", m.const(m.random.integers(-90, 90, (8, 4, 3, 3)).astype(np.int8)), step)
+    bias = m.op(
+        "DequantizeLinear", m.const(m.random.integers(-900, 900, 8).astype(np.int32)), m.const(np.float32(2e-4))
+    )
+    x = rounded(m.input(2, 4, 6, 6))
+    y = rounded(m.op("Relu", m.op("Conv", x, weight, bias, pads=[1, 1, 1, 1])))
+    program = check(m.build(m.op("GlobalAveragePool", y)), tolerance=5e-3)
+    assert len(list(program.templates)) == 1
+    assert sum(isinstance(s, OperatorStep) and isinstance(s.operation, Pointwise) for s in program.steps) <= 4
+
+
 def test_a_concatenation_is_joined_into_the_pointwise_kernel_that_reads_it():
     m = Model()
     x = m.conv(m.input(2, 3, 6, 6), 3, 8)
