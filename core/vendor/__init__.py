@@ -82,15 +82,15 @@ class Peers:
 
 def peers(context: VendorContext) -> Peers:
     """Every algorithm the vendor's own heuristics propose for the workload. Never raises for an absent library."""
-    from core.vendor import cublaslt, cudnn
+    from core.vendor import cublaslt, cudnn, cudnn_attention
 
     if isinstance(context.workload, Pair):
         return _pair_peers(context, context.workload)
-    if isinstance(context.workload, AttentionWorkload):
-        return Peers(notes=["attention has no vendor kernel to compare with here"])
     found = Peers()
     image = as_convolution(context.workload)
     libraries = [("cuBLASLt", cublaslt.peers, context)] if isinstance(context.workload, GemmWorkload) else []
+    if isinstance(context.workload, AttentionWorkload):
+        libraries.append(("cuDNN", cudnn_attention.peers, context))
     if image is not None:
         libraries.append(("cuDNN", cudnn.peers, replace(context, workload=image)))
     for name, ask, asked in libraries:

@@ -54,7 +54,8 @@ class CuDnn:
 
 
 @cache
-def _cudnn() -> CuDnn:
+def library() -> CuDnn:
+    """The one of this process. Raises VendorAbsent."""
     return CuDnn()
 
 
@@ -75,7 +76,50 @@ def prefixes(epilogue: Epilogue) -> Iterator[tuple[tuple[EpilogueOp, ...], tuple
         yield epilogue.ops[:length], epilogue.ops[length:]
 
 
-class ConvGraph:
+class PlannedGraph:
+    """A cuDNN graph and the execution plans for it."""
+
+    graph: Any
+    _cudnn: CuDnn
+
+    def plans(self) -> Iterator[int | None]:
+        """Builds the plans the heuristics propose, best first, within the limits: one at each step.
+
+        Yields its index, or None for one that can't be used. Nothing when the library does not support the graph.
+        """
+        modes, graph, unsupported = self._cudnn.api.heur_mode, self.graph, self._cudnn.api.cudnnGraphNotSupportedError
+        try:
+            graph.validate()
+            graph.build_operation_graph()
+            graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
+            graph.deselect_workspace_greater_than(WORKSPACE_BYTES)
+            graph.check_support()
+        except (unsupported, RuntimeError):
+            return  # the caller tries a shorter prefix, and says so when that fails too
+        built, spent, seen = 0, 0.0, set[str]()
+        for index in range(graph.get_execution_plan_count()):
+            if built == MAX_PLANS or spent > BUILD_SECONDS:
+                return
+            name = graph.get_plan_name_at_index(index)
+            if name in seen:
+                continue
+            seen.add(name)
+            began = time.process_time()
+            usable = self._build(index)
+            spent += time.process_time() - began
+            built += usable
+            yield index if usable else None
+
+    def _build(self, index: int) -> bool:
+        """False for a plan the heuristic proposes and the device can't run, or that asks for too much workspace."""
+        try:
+            self.graph.build_plan_at_index(index)
+        except (self._cudnn.api.cudnnGraphNotSupportedError, RuntimeError):
+            return False
+        return bool(self.graph.get_workspace_size_plan_at_index(index) <= WORKSPACE_BYTES)
+
+
+class ConvGraph(PlannedGraph):
     """One cuDNN graph: conv_fprop and a fused prefix of the epilogue."""
 
     def __init__(self, cudnn: CuDnn, conv: ConvWorkload, steps: tuple[EpilogueOp, ...]) -> None:
@@ -122,42 +166,6 @@ class ConvGraph:
         names = {"gelu_erf": "gelu", "gelu_tanh": "gelu_approx_tanh"}
         return getattr(graph, names.get(step.op, step.op))(input=y, name=step.op)
 
-    def plans(self) -> Iterator[int | None]:
-        """Builds the plans the heuristics propose, best first, within the limits: one at each step.
-
-        Yields its index, or None for one that can't be used. Nothing when the library does not support the graph.
-        """
-        modes, graph, unsupported = self._cudnn.api.heur_mode, self.graph, self._cudnn.api.cudnnGraphNotSupportedError
-        try:
-            graph.validate()
-            graph.build_operation_graph()
-            graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
-            graph.deselect_workspace_greater_than(WORKSPACE_BYTES)
-            graph.check_support()
-        except (unsupported, RuntimeError):
-            return  # the caller tries a shorter prefix, and says so when that fails too
-        built, spent, seen = 0, 0.0, set[str]()
-        for index in range(graph.get_execution_plan_count()):
-            if built == MAX_PLANS or spent > BUILD_SECONDS:
-                return
-            name = graph.get_plan_name_at_index(index)
-            if name in seen:
-                continue
-            seen.add(name)
-            began = time.process_time()
-            usable = self._build(index)
-            spent += time.process_time() - began
-            built += usable
-            yield index if usable else None
-
-    def _build(self, index: int) -> bool:
-        """False for a plan the heuristic proposes and the device can't run, or that asks for too much workspace."""
-        try:
-            self.graph.build_plan_at_index(index)
-        except (self._cudnn.api.cudnnGraphNotSupportedError, RuntimeError):
-            return False
-        return bool(self.graph.get_workspace_size_plan_at_index(index) <= WORKSPACE_BYTES)
-
 
 class Plans:
     """The plans of one workload: of the longest prefix of its epilogue that the library can run. See `step`."""
@@ -194,7 +202,7 @@ def _plans(cudnn: CuDnn, conv: ConvWorkload) -> Plans:
 
 def prepare(conv: ConvWorkload) -> bool:
     """Builds one more plan for the workload. False when there is none left. Raises VendorError."""
-    return conv.accumulator == DType.F32 and _plans(_cudnn(), conv).step()
+    return conv.accumulator == DType.F32 and _plans(library(), conv).step()
 
 
 def _channels_last(c: int, h: int, w: int) -> list[int]:
@@ -208,7 +216,7 @@ def peers(context: VendorContext) -> list[Peer]:
     assert isinstance(conv, ConvWorkload)
     if conv.accumulator != DType.F32:
         raise VendorError(f"it is compared with float32 accumulation only, not {conv.accumulator}")
-    cudnn = _cudnn()
+    cudnn = library()
     cudnn.api.set_stream(cudnn.handle, context.stream)
     plans = _plans(cudnn, conv)
     while plans.step():

@@ -115,7 +115,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Api:
     made = Api()
     loaded = object.__new__(CuDnn)
     loaded.api, loaded.handle, loaded.source = made, 5, "cudnn 9.19.0"
-    monkeypatch.setattr(cudnn, "_cudnn", lambda: loaded)
+    monkeypatch.setattr(cudnn, "library", lambda: loaded)
     return made
 
 
@@ -229,6 +229,6 @@ def test_an_absent_frontend_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cudnn, "load", lambda *arguments, **named: None)
     monkeypatch.setattr(cudnn.importlib, "import_module", absent)
-    cudnn._cudnn.cache_clear()
+    cudnn.library.cache_clear()
     found = peers(context(conv("relu"), []))
     assert found.found == [] and "nvidia-cudnn-frontend is not installed" in found.notes[0]
