@@ -168,7 +168,7 @@ def test_persistent_tunes_pairs_and_writes_the_plan_with_those_that_pay(bench, c
     graph = net.graph(net.op("MatMul", y, net.const(weight(64, 32)), name="fc2"))
     families = {"b2b_stub": Pairs("b2b_stub", (64,))}
     monkeypatch.setattr("core.session.open_model", lambda *a: Session(graph, plan(graph), "toy", "toy", None, "f16"))
-    for place in ("core.fusion.persistent.all_families", "core.records.store.all_families", "templates.families"):
+    for place in ("core.fusion.residence.all_families", "core.records.store.all_families", "templates.families"):
         monkeypatch.setattr(place, lambda: families)
     monkeypatch.setattr(local, "gpu_here", lambda name: gpu_identity())
 
