@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from core.build.artifact import BuiltKernel
 from core.build.builder import Builder
@@ -18,13 +20,23 @@ if TYPE_CHECKING:
     from ctypes import _FuncPointer
 
 
+def selected(request: pytest.FixtureRequest) -> list[Any]:
+    """The parameters `case` of the tests of the fixture's module that this run was asked for."""
+    asked = (getattr(item, "callspec", None) for item in request.session.items if item.module is request.module)  # type: ignore[attr-defined]
+    return [spec.params["case"] for spec in asked if spec and "case" in spec.params]
+
+
 class Kernels:
     """Entry points of compiled kernels."""
 
     def __init__(self, kernels: Iterable[Kernel], gpu: GpuSpec) -> None:
         """Compiles on all cores what the cache lacks. Raises AssertionError on a kernel that does not compile."""
+        self._builder = Builder(find_toolchain(), gpu)
         self._libraries: dict[str, ctypes.CDLL] = {}
-        for kernel, built in Builder(find_toolchain(), gpu).build(list({k.name: k for k in kernels}.values())):
+        self._add(kernels)
+
+    def _add(self, kernels: Iterable[Kernel]) -> None:
+        for kernel, built in self._builder.build(list({k.name: k for k in kernels}.values())):
             assert isinstance(built, BuiltKernel), built
             self._libraries[kernel.name] = ctypes.CDLL(str(built.library))
 
@@ -32,7 +44,9 @@ class Kernels:
         return len(self._libraries)
 
     def entry(self, kind: str, kernel: Kernel) -> _FuncPointer:
-        """The function "check", "run" or "workspace" of the kernel."""
+        """The function "check", "run" or "workspace" of the kernel, which is compiled if it is none of the first."""
+        if kernel.name not in self._libraries:
+            self._add([kernel])
         found = getattr(self._libraries[kernel.name], f"bolt_{kind}_{kernel.name}")
         found.restype = ctypes.c_size_t if kind == "workspace" else ctypes.c_int
         return found

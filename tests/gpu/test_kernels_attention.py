@@ -21,7 +21,7 @@ from tests.gpu.test_measure import Device, device, opened  # noqa: F401  fixture
 from tests.templates.attention_cases import attention, defined, operands
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
-from tests.gpu.kernels import Kernels  # noqa: E402
+from tests.gpu.kernels import Kernels, selected  # noqa: E402
 from tests.gpu.test_kernels_sm80 import SENTINEL, Guarded, torch_type  # noqa: E402  it needs torch
 from tests.gpu.test_kernels_sm90 import spec  # noqa: E402
 
@@ -39,9 +39,9 @@ def cases(gpu: GpuSpec) -> list[Case]:
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Kernels:
+def kernels(request: pytest.FixtureRequest) -> Kernels:
     gpu = spec()
-    return Kernels([case.kernel(gpu) for case in cases(gpu)], gpu)
+    return Kernels([case.kernel(gpu) for case in selected(request) if case in cases(gpu)], gpu)
 
 
 def memory(work: AttentionWorkload) -> dict[str, Guarded]:

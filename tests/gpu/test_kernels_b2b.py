@@ -18,7 +18,7 @@ from templates.workload import GemmWorkload, Pair
 from tests.gpu.b2b_cases import CASES, DIRECT, HOPPER_CONVS, HOPPER_GEMMS, TOWERS, Case, conv, gemm, random_runs
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
-from tests.gpu.kernels import Kernels  # noqa: E402
+from tests.gpu.kernels import Kernels, selected  # noqa: E402
 from tests.gpu.test_kernels_sm80 import (  # noqa: E402  it needs torch
     SENTINEL,
     Guarded,
@@ -37,10 +37,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Kernels:
-    gpu = spec()
-    wanted = {k.name: k for k in (case.kernel(gpu) for case in CASES)}
-    return Kernels(wanted.values(), gpu)
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    return Kernels([case.kernel(spec()) for case in selected(request)], spec())
 
 
 def operands(pair: Pair) -> dict[str, Guarded]:

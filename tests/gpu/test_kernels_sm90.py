@@ -15,7 +15,7 @@ from templates.family import Kernel, Launch
 from templates.gpu import KNOWN_GPUS, GpuSpec, known_gpu
 from templates.types import DType
 from templates.workload import ConvWorkload, GemmWorkload, Workload
-from tests.gpu.kernels import Kernels
+from tests.gpu.kernels import Kernels, selected
 from tests.gpu.sm90_cases import CASES, CONVS, DIRECTS, GEMMS, SHARED_B, SPLIT_GEMMS, Case
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
@@ -42,8 +42,8 @@ def spec() -> GpuSpec:
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Kernels:
-    return Kernels([case.kernel(spec()) for case in CASES], spec())
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    return Kernels([case.kernel(spec()) for case in selected(request)], spec())
 
 
 def tolerance(workload: Workload) -> float:

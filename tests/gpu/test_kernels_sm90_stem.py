@@ -19,7 +19,7 @@ from templates.types import DType
 from templates.workload import ConvWorkload
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
-from tests.gpu.kernels import Kernels  # noqa: E402  it needs torch
+from tests.gpu.kernels import Kernels, selected  # noqa: E402  it needs torch
 from tests.gpu.test_kernels_sm90 import check_against_fp32, spec  # noqa: E402  it needs torch
 
 pytestmark = [
@@ -88,8 +88,8 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Kernels:
-    return Kernels([case.kernel(spec()) for case in CASES], spec())
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    return Kernels([case.kernel(spec()) for case in selected(request)], spec())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.stem}-{c.epilogue}-{c.dtype}")
