@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ KILL_LIMIT_S = 60.0  # the driver tears a hanging kernel's context down
 _SLOWEST_FLOPS = 0.5e12  # a kernel below half a TFLOP/s has no chance; the limit leaves room for one
 _RUNS_PER_STEP = 20
 _LOG_LINES = 40
+_LOOK_S = 0.5  # between two looks whether a silent process still runs
 _LAST_WORDS_S = 5.0  # after the process's end; only something it left behind can hold its output longer
 
 
@@ -92,10 +94,17 @@ class Worker:
 
     def receive(self, limit_s: float) -> dict[str, Any]:
         """The next answer. Raises WorkerGone when none comes in time, the process ends, or it is no JSON object."""
-        try:
-            line = self._lines.get(timeout=limit_s)
-        except queue.Empty:
-            raise WorkerGone(Stage.TIMEOUT, f"no answer within {limit_s:.0f} s; the process was killed") from None
+        deadline = time.monotonic() + limit_s
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, min(_LOOK_S, deadline - time.monotonic())))
+                break
+            except queue.Empty:
+                if self._process.poll() is not None and self._lines.empty():  # something it forked holds its output
+                    raise WorkerGone(Stage.CRASH, self._end()) from None
+                if time.monotonic() >= deadline:
+                    what = f"no answer within {limit_s:.0f} s; the process was killed"
+                    raise WorkerGone(Stage.TIMEOUT, what) from None
         if line is None:
             raise WorkerGone(Stage.CRASH, self._end())
         try:
@@ -112,11 +121,16 @@ class Worker:
             status = self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             return "the measuring process closed its output and did not end"
+        self._kill_group()
         self._threads[1].join(timeout=_LAST_WORDS_S)  # what it said last may not have been read yet
         if status < 0:
             with contextlib.suppress(ValueError):
                 return f"the measuring process was killed by {signal.Signals(-status).name}"
         return f"the measuring process ended with status {status}"
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def quit(self) -> None:
         """Asks the process to end, then makes it."""
@@ -131,8 +145,7 @@ class Worker:
 
         Raises DeviceError when the driver does not let go of it.
         """
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._kill_group()
         try:
             self._process.wait(timeout=KILL_LIMIT_S)
         except subprocess.TimeoutExpired:

@@ -210,6 +210,14 @@ __global__ void guard(unsigned char const* base, int64_t count, int64_t stride, 
   if (found) atomicAdd(changed, found);
 }
 
+__global__ void digest(unsigned const* words, int64_t count, unsigned long long* sum) {
+  unsigned long long mine = 0;
+  for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < count; i += int64_t(gridDim.x) * blockDim.x)
+    mine += bolt_ref_mixed(words[i], i);
+  for (int step = 16; step; step /= 2) mine += __shfl_down_sync(0xFFFFFFFFu, mine, step);
+  if (threadIdx.x % 32 == 0) atomicAdd(sum, mine);
+}
+
 // ---- elementwise: 16 bytes of the output per thread and step where the columns allow it ----
 
 template <class T, int kWidth>
@@ -328,6 +336,13 @@ extern "C" int bolt_ref_guard(void const* base, int64_t count, int64_t stride, i
   int64_t const bytes = count * (begin + stride - end);
   guard<<<blocks_for(bytes), 256, 0, stream>>>(static_cast<unsigned char const*>(base), count, stride, begin, end,
                                                value, changed);
+  return launched();
+}
+
+extern "C" int bolt_ref_digest(void const* base, int64_t bytes, unsigned long long* sum, cudaStream_t stream) {
+  cudaError_t const cleared = cudaMemsetAsync(sum, 0, sizeof(*sum), stream);
+  if (cleared != cudaSuccess) return static_cast<int>(cleared);
+  digest<<<blocks_for(bytes / 4), 256, 0, stream>>>(static_cast<unsigned const*>(base), bytes / 4, sum);
   return launched();
 }
 

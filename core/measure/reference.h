@@ -26,6 +26,19 @@ struct bolt_ref_attention {
   int64_t q[3], k[3], v[3], out[3], mask[3];
 };
 
+// What a word adds to the checksum of its buffer (the finalizer of SplitMix64).
+inline
+#ifdef __CUDACC__
+    __host__ __device__
+#endif
+    unsigned long long
+    bolt_ref_mixed(unsigned word, int64_t place) {
+  unsigned long long z = word + 0x9E3779B97F4A7C15ull * static_cast<unsigned long long>(place + 1);
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
 struct bolt_ref_result {
   double difference2, reference2;  // sums of squares
   uint32_t max_abs_bits;           // the float's bits
@@ -52,6 +65,8 @@ BOLT_REF_API int bolt_ref_compare(void const* d, int dtype, float const* referen
 // Counts bytes that differ from `value` outside [begin, end) of each of `count` blocks of `stride` bytes.
 BOLT_REF_API int bolt_ref_guard(void const* base, int64_t count, int64_t stride, int64_t begin, int64_t end,
                                 int value, unsigned long long* changed, cudaStream_t stream);
+// A checksum of the bytes (a multiple of 4) that tells where in them a word stands: sum of mixed (word, place).
+BOLT_REF_API int bolt_ref_digest(void const* base, int64_t bytes, unsigned long long* sum, cudaStream_t stream);
 // d[i][j] = ops(d[i][j], bias[j], source[i][j]) in place; the peer of a library that can't fuse these steps.
 BOLT_REF_API int bolt_ref_elementwise(void* d, int out_dtype, void const* bias, int bias_dtype, void const* source,
                                       int64_t rows, int64_t columns, bolt_ref_ops const* ops, cudaStream_t stream);

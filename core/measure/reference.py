@@ -251,6 +251,18 @@ class Reference:
         self._runtime.to_host(found, self._result)
         return int(found[0])
 
+    def digest(self, base: int, nbytes: int, stream: int) -> int:
+        """A checksum of `nbytes` (a multiple of 4) of device memory. Waits."""
+        import numpy as np
+
+        self._call(
+            "bolt_ref_digest", ctypes.c_void_p(base), ctypes.c_int64(nbytes), ctypes.c_void_p(self._result),
+            ctypes.c_void_p(stream),
+        )  # fmt: skip
+        found = np.zeros(1, np.uint64)
+        self._runtime.to_host(found, self._result)
+        return int(found[0])
+
     def elementwise(
         self, d: int, out_dtype: DType, bias: int, bias_dtype: DType, source: int, rows: int, columns: int,
         steps: Sequence[EpilogueOp], stream: int,

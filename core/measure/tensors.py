@@ -13,7 +13,7 @@ from templates.attention import AttentionWorkload, MaskKind
 from templates.types import DType
 from templates.workload import Pair, Single, Workload
 
-GUARD = 4096  # bytes before and after each output and after the workspace
+GUARD = 4096  # bytes before and after every buffer
 GUARD_BYTE = 0xA5
 POISON_BYTE = 0xFF  # all ones is a NaN in f16, bf16 and f32
 MAX_SLOTS = 512
@@ -84,6 +84,8 @@ class Tensors:
         self.checked = range(min(CHECKED_SLOTS, self.count))
         self._d_stride = _aligned(GUARD + self._nbytes.d + GUARD)
         self._blocks: list[int] = []
+        self._kept: list[tuple[str, int, int]] = []  # what no kernel may write: name, start and bytes, guards included
+        self._digests: dict[str, int] = {}
         self._workspace, self._workspace_bytes, self._workspace_used = 0, 0, 0
         try:
             self._allocate()
@@ -95,14 +97,14 @@ class Tensors:
     def _allocate(self) -> None:
         n = self._nbytes
 
-        def arena(size: int) -> tuple[int, int]:
-            return (self._take(_aligned(size) * self.count), _aligned(size)) if size else (0, 0)
+        def arena(name: str, size: int) -> tuple[int, int]:
+            return (self._take_kept(name, _aligned(size) * self.count), _aligned(size)) if size else (0, 0)
 
         def at(block: tuple[int, int], index: int) -> int:
             return block[0] + index * block[1]
 
-        a, b, bias, source = arena(n.a), arena(n.b), arena(n.bias), arena(n.source)
-        b1, bias1, source1 = arena(n.b1), arena(n.bias1), arena(n.source1)
+        a, b, bias, source = arena("A", n.a), arena("B", n.b), arena("bias", n.bias), arena("source", n.source)
+        b1, bias1, source1 = arena("B1", n.b1), arena("bias1", n.bias1), arena("source1", n.source1)
         intermediate = self._take(operand_bytes(self.workload.first).d) if isinstance(self.workload, Pair) else 0
         self._d = self._take(self._d_stride * self.count)
         self.slots = [
@@ -112,12 +114,20 @@ class Tensors:
             )
             for i in range(self.count)
         ]  # fmt: skip
-        self._references = {i: self._take(4 * self._rows * self._columns) for i in self.checked}
+        nbytes = 4 * self._rows * self._columns
+        self._references = {i: self._take_kept(f"reference {i}", nbytes) for i in self.checked}
 
     def _take(self, nbytes: int) -> int:
         pointer = self._runtime.alloc(nbytes)
         self._blocks.append(pointer)
         return pointer
+
+    def _take_kept(self, name: str, nbytes: int) -> int:
+        """Memory that is checked for having been written, between guard zones."""
+        whole = GUARD + _aligned(nbytes) + GUARD
+        pointer = self._take(whole)
+        self._kept.append((name, pointer, whole))
+        return pointer + GUARD
 
     def _fill(self) -> None:
         pair = self.workload if isinstance(self.workload, Pair) else None
@@ -136,6 +146,10 @@ class Tensors:
         for i in self.checked:
             self._compute(i)
         self._runtime.synchronize()
+        self._digests = self._digests_now()
+
+    def _digests_now(self) -> dict[str, int]:
+        return {name: self._reference.digest(base, size, self._stream) for name, base, size in self._kept}
 
     def _fill_operands(self, work: Single, slot: Slot, seed: int) -> None:
         nbytes, size = operand_bytes(work), work.dtype.itemsize
@@ -185,14 +199,14 @@ class Tensors:
             return
         if self._workspace:
             self._runtime.synchronize()
-            self._blocks.remove(self._workspace)
-            self._runtime.free(self._workspace)
+            self._blocks.remove(self._workspace - GUARD)
+            self._runtime.free(self._workspace - GUARD)
             self._workspace, self._workspace_bytes = 0, 0
-        self._workspace = self._take(_aligned(nbytes) + GUARD)
+        self._workspace = self._take(GUARD + _aligned(nbytes) + GUARD) + GUARD
         self._workspace_bytes = nbytes
 
     def workspace(self, nbytes: int) -> int:
-        """The scratch, its first `nbytes` filled with 0xFF (no kernel may count on zeros) and a guard zone after them.
+        """The scratch, its first `nbytes` filled with 0xFF (no kernel may count on zeros), between guard zones.
 
         One scratch serves all candidates in turn; 0 bytes need none and give a null pointer.
         """
@@ -201,7 +215,8 @@ class Tensors:
             return 0
         self.reserve(nbytes)
         self._runtime.memset(self._workspace, POISON_BYTE, nbytes, self._stream)
-        self._runtime.memset(self._workspace + nbytes, GUARD_BYTE, GUARD, self._stream)
+        for zone in (self._workspace - GUARD, self._workspace + nbytes):
+            self._runtime.memset(zone, GUARD_BYTE, GUARD, self._stream)
         return self._workspace
 
     def poison(self) -> None:
@@ -212,12 +227,13 @@ class Tensors:
     def verify(self, run: Callable[[], None]) -> Comparison:
         """Poisons the checked outputs, runs, and compares. Gives the worst slot's comparison.
 
-        Raises WrongResult on values beyond the tolerance, NaN or infinity, elements not written, or a write outside
-        of the output or the workspace; GpuError when the device reports an error.
+        Raises WrongResult on a write outside of the output and the workspace, values beyond the tolerance, NaN or
+        infinity, or elements not written; GpuError when the device reports an error.
         """
         self.poison()
         run()
         self._runtime.synchronize()
+        self._check_guards()
         elements = self._rows * self._columns
         output = self.workload.epilogue.output
         worst = Comparison(0.0, 0.0, 0)
@@ -230,20 +246,26 @@ class Tensors:
                     f"relative L2 error {found.relative_l2:.3g} against the reference, {self.tolerance:.3g} is allowed"
                 )
             worst = max(worst, found, key=lambda c: c.relative_l2)
-        self._check_guards()
         return worst
 
     def _check_guards(self) -> None:
         end = GUARD + self._nbytes.d
+        """Raises WrongResult, with everything as it was again: the next kernel is not to be blamed."""
+        now = self._digests_now()
+        written = [name for name in now if now[name] != self._digests[name]]
         around = self._reference.changed(self._d, self.count, self._d_stride, GUARD, end, GUARD_BYTE, self._stream)
         beyond = 0
         if self._workspace_used:
             beyond = self._reference.changed(
-                self._workspace, 1, self._workspace_used + GUARD, 0, self._workspace_used, GUARD_BYTE, self._stream
-            )
+                self._workspace - GUARD, 1, self._workspace_used + 2 * GUARD, GUARD, self._workspace_used + GUARD,
+                GUARD_BYTE, self._stream,
+            )  # fmt: skip
+        if written:
+            self._fill()
+            raise WrongResult(f"{' and '.join(written)} (or memory beside it) was overwritten, which is only read")
         if around or beyond:
             self._runtime.memset(self._d, GUARD_BYTE, self._d_stride * self.count, self._stream)
-            where = "around the output" if around else "behind the workspace"
+            where = "around the output" if around else "around the workspace"
             raise WrongResult(f"{around or beyond} bytes {where} were overwritten")
 
     def free(self) -> None:

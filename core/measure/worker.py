@@ -13,6 +13,7 @@ A crash or a hang of a kernel takes this process along and nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -46,8 +47,11 @@ class Channel:
         os.dup2(nothing, 0)
         os.dup2(2, 1)
         sys.stdout = sys.stderr
+        self._owner = os.getpid()
 
     def send(self, **message: Any) -> None:
+        if os.getpid() != self._owner:  # a library forked: its copy of this process has no part in the protocol
+            os._exit(EXIT_FATAL)
         self.writer.write(json.dumps(message) + "\n")
 
 
@@ -60,6 +64,12 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _first_to_go() -> None:
+    """When a candidate eats the host's memory, the kernel ends this process and not the one that tunes."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _answer(bench: Bench, channel: Channel, request: dict[str, Any], pci_bus: str) -> None:
@@ -90,6 +100,7 @@ def _measure(bench: Bench, channel: Channel, request: dict[str, Any]) -> None:
 def main(argv: list[str]) -> int:
     """Serves requests until the input ends. Exit status 0, or 3 after a fatal CUDA error."""
     _die_with(os.getppid())
+    _first_to_go()
     channel = Channel()
     try:
         runtime = open_runtime(argv[1], int(argv[2]))

@@ -1,12 +1,13 @@
 // Candidates with the kernels' C interface: one right, the others wrong each in its own way.
 #include <cuda_fp16.h>
 #include <cstdlib>
+#include <unistd.h>
 
 #include "bolt/abi.h"
 
 namespace {
 
-enum Fault { kNone, kIllegal, kHang, kWrong, kUnwritten, kAfter, kBefore, kTrap };
+enum Fault { kNone, kIllegal, kHang, kWrong, kUnwritten, kAfter, kBefore, kTrap, kWritesA, kNeighbour };
 
 __global__ void gemm(bolt_args g, Fault fault) {
   int const j = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y;
@@ -29,6 +30,8 @@ __global__ void gemm(bolt_args g, Fault fault) {
   d[i * g.ldd + j] = __float2half(sum > 0.f ? sum : 0.f);
   if (fault == kAfter && i == g.m - 1 && j == g.n - 1) d[i * g.ldd + j + 1] = __half(1.f);
   if (fault == kBefore && i == 0 && j == 0) d[-1] = __half(1.f);
+  if (fault == kWritesA && i == 0 && j == 0) static_cast<__half*>(const_cast<void*>(g.a))[5] = __half(7.f);
+  if (fault == kNeighbour && i == 0 && j == 0) static_cast<__half*>(const_cast<void*>(g.b))[-2] = __half(7.f);
 }
 
 int run(bolt_args const& g, cudaStream_t stream, Fault fault) {
@@ -48,6 +51,26 @@ int run_allocating(bolt_args const& g, cudaStream_t stream) {
   if (cudaMalloc(&memory, 1 << 20) != cudaSuccess) return BOLT_E_LAUNCH;
   int const code = run(g, stream, kNone);
   return cudaFree(memory) == cudaSuccess ? code : BOLT_E_LAUNCH;
+}
+
+// Right at first, wrong later: as a race that shows only under load.
+int run_sometimes(bolt_args const& g, cudaStream_t stream) {
+  static int runs = 0;
+  return run(g, stream, ++runs > 6 ? kWrong : kNone);
+}
+
+// Takes all device memory and keeps it. Inside of a capture that is an error; the next process has it again.
+int run_taking_all(bolt_args const& g, cudaStream_t stream) {
+  void* memory = nullptr;
+  for (size_t bytes = size_t(1) << 34; bytes >= 1 << 20; bytes /= 2)
+    while (cudaMalloc(&memory, bytes) == cudaSuccess) {
+    }
+  return run(g, stream, kNone);
+}
+
+int run_forking(bolt_args const& g, cudaStream_t stream) {
+  if (fork() == 0) pause();  // holds what the process had open until it is killed with it
+  _exit(9);
 }
 
 }  // namespace
@@ -72,4 +95,10 @@ KERNEL(traps, 0, run(*g, stream, kTrap))
 KERNEL(too_large, 0, run_too_large(*g, stream))
 KERNEL(allocates, 0, run_allocating(*g, stream))
 KERNEL(overrun, 1000, (cudaMemsetAsync(g->workspace, 0, 1016, stream), run(*g, stream, kNone)))
+KERNEL(writes_a, 0, run(*g, stream, kWritesA))
+KERNEL(neighbour, 0, run(*g, stream, kNeighbour))
+KERNEL(sometimes, 0, run_sometimes(*g, stream))
+KERNEL(takes_all, 0, run_taking_all(*g, stream))
+KERNEL(exits, 0, (exit(0), 0))
+KERNEL(forks, 0, run_forking(*g, stream))
 KERNEL(aborts, 0, (abort(), 0))

@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <unistd.h>
 
 #include "bolt/abi.h"
 
@@ -41,6 +42,12 @@ KERNEL(after, 0, 0, gemm(*g); overwrite(g->d, size_t(g->m) * g->n * 2, 2); retur
 KERNEL(before, 0, 0, gemm(*g); overwrite(g->d, -1, 1); return 0)
 KERNEL(scratch, 0, 512, gemm(*g); overwrite(g->workspace, 0, 512); return 0)
 KERNEL(overrun, 0, 512, gemm(*g); overwrite(g->workspace, 0, 513); return 0)
+KERNEL(underrun, 0, 512, gemm(*g); overwrite(g->workspace, -1, 1); return 0)
+KERNEL(writes_a, 0, 0, gemm(*g); overwrite((void*)g->a, 5, 1); return 0)
+KERNEL(neighbour, 0, 0, gemm(*g); overwrite((void*)g->b, -3, 1); return 0)
+KERNEL(exits, 0, 0, exit(0); return 0)
+KERNEL(forks, 0, 0, if (fork() == 0) return gemm(*g); _exit(9); return 0)
+KERNEL(forks_beside, 0, 0, fork(); return gemm(*g))
 KERNEL(crashes, 0, 0, raise(SIGSEGV); return 0)
 KERNEL(aborts, 0, 0, fputs("assertion in a kernel\n", stderr); abort(); return 0)
 KERNEL(hangs, 0, 0, for (volatile int i = 0;; i = i + 1) {} return 0)

@@ -19,6 +19,7 @@ from core.measure.process import ProcessMeasurer, Worker
 from templates.epilogue import parse_epilogue
 from templates.family import Candidate, Kernel
 from templates.workload import GemmWorkload
+from tests.core.measure.conftest import host_library
 
 HOST = "tests.core.measure.host_runtime:HostRuntime"
 WORKLOAD = GemmWorkload(16, 8, 32, epilogue=parse_epilogue("bias+relu"))
@@ -86,7 +87,12 @@ FAULTS = [
     ("races", Stage.VERIFY, "relative L2 error"),
     ("after", Stage.VERIFY, "around the output"),
     ("before", Stage.VERIFY, "around the output"),
-    ("overrun", Stage.VERIFY, "behind the workspace"),
+    ("overrun", Stage.VERIFY, "around the workspace"),
+    ("underrun", Stage.VERIFY, "around the workspace"),
+    ("writes_a", Stage.VERIFY, "A (or memory beside it) was overwritten"),
+    ("neighbour", Stage.VERIFY, "B (or memory beside it) was overwritten"),
+    ("exits", Stage.CRASH, "ended with status 0"),
+    ("forks", Stage.CRASH, "ended with status 9"),
     ("crashes", Stage.CRASH, "SIGSEGV"),
     ("aborts", Stage.CRASH, "SIGABRT"),
     ("hangs", Stage.TIMEOUT, "no answer within"),
@@ -105,6 +111,28 @@ def test_every_fault_is_named_and_the_next_good_candidate_is_right(measurer: Pro
         assert isinstance(good, Measurement) and good.relative_l2 < 1e-3, (fault, good)
     aborted = found[2 * [f for f, _, _ in FAULTS].index("aborts")]
     assert isinstance(aborted, Failure) and "assertion in a kernel" in aborted.log
+
+
+def test_a_copy_that_a_candidate_forks_does_not_speak(measurer: ProcessMeasurer, pairs: Pairs) -> None:
+    """Two processes would answer each request, and each answer would be taken for the next one's."""
+    found = list(measurer.screen(WORKLOAD, pairs("forks_beside", "good", "wrong", "good")))
+    assert [type(o) for o in found[1:]] == [Measurement, Failure, Measurement]
+    assert [o.candidate for o in found] == [candidate(b).name for b in ("forks_beside", "good", "wrong", "good")]
+
+
+def test_a_library_that_crashes_while_it_is_loaded(
+    measurer: ProcessMeasurer, pairs: Pairs, host_kernels: Path, tmp_path: Path
+) -> None:
+    flag = tmp_path / "crash_on_load.cpp"
+    flag.write_text("#include <csignal>\n__attribute__((constructor)) static void load() { raise(SIGSEGV); }\n")
+    library = host_library(flag, tmp_path / "crash.so")
+    bad = candidate("good")
+    crash, good = (
+        *measurer.screen(WORKLOAD, [(bad, BuiltKernel(bad.kernel, library, 0.0, True))]),
+        *measurer.screen(WORKLOAD, pairs("good")),
+    )
+    assert isinstance(crash, Failure) and crash.stage == Stage.CRASH and "SIGSEGV" in crash.reason
+    assert isinstance(good, Measurement)
 
 
 def test_a_workspace_within_its_size_is_right(measurer: ProcessMeasurer, pairs: Pairs) -> None:
