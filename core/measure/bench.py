@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from core.device import GpuIdentity, identity_of
 from core.measure.args import output_shape
+from core.measure.honest import COPY_L2_MULTIPLE, copy_note, finals_notes, others_note
 from core.measure.kernel import KernelFailure, LoadedKernel
 from core.measure.measurement import Failure, GpuState, Measurement, Outcome, Phase, Stage
 from core.measure.nvml import Monitor, combine, driver_version
@@ -29,6 +30,7 @@ FINAL_TARGET_US = 600.0
 FINAL_ROUNDS = 9
 VENDOR_FINALISTS = 2  # per library
 _LARGEST_WORKSPACE = 2 << 30
+_COPIES = 5  # of the self-check; the fastest counts
 _LEAST_US = 2.0  # no kernel starts and ends in less
 
 T = TypeVar("T")
@@ -81,10 +83,31 @@ class Bench:
             self._tensors = None
         if self._reference is None:
             self._reference = Reference(library, self._runtime)
+            self._check_self()
         spec = self.identity.spec
         self._tensors = Tensors(workload, self._runtime, self._reference, spec.l2_bytes, self._stream)
         products_us, bytes_us = workload.flops / (spec.tensor_tflops * 1e6), workload.bytes / (spec.dram_gbs * 1e3)
         self._floor_us = max(products_us, bytes_us, _LEAST_US)
+
+    def _check_self(self) -> None:
+        """Notes what speaks against the figures of this GPU before any is taken. Raises DeviceError."""
+        spec, runtime = self.identity.spec, self._runtime
+        nbytes = COPY_L2_MULTIPLE * spec.l2_bytes
+        source, target = runtime.alloc(nbytes), runtime.alloc(nbytes)
+        try:
+            runtime.memset(source, 0x5A, nbytes, self._stream)
+            chain = self._timer.chain("copy", lambda slot: runtime.copy(target, source, nbytes, self._stream), 1, 4)
+            self._timer.warm_up(chain)
+            us = min(self._timer.sample(chain) for _ in range(_COPIES))
+            self._timer.free(chain)
+            notes = copy_note(2 * nbytes / us / 1e3, spec.dram_gbs), others_note(self._monitor.processes())
+            for text in filter(None, notes):
+                self._note(text)
+        except BadTime as error:
+            self._note(f"self-check: {error}")
+        finally:
+            for pointer in (source, target):
+                runtime.free(pointer)
 
     def screen(self, candidate: Candidate, library: Path) -> Outcome:
         """Verifies, times briefly, verifies again under load."""
@@ -126,6 +149,9 @@ class Bench:
         if not self.fatal:
             for finalist in finalists:
                 self._drop(finalist)
+        held = [o for o in outcomes if isinstance(o, Measurement)]
+        for text in finals_notes(self._bench.workload.key, held):
+            self._note(text)
         return outcomes
 
     def _take_workspaces(

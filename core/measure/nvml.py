@@ -11,6 +11,16 @@ from core.measure.measurement import GpuState
 _SM_CLOCK, _MEMORY_CLOCK, _GPU_SENSOR = 1, 2, 0
 # nvml.h nvmlClocksEventReason*: software power cap, hardware slowdown, software and hardware thermal, power brake.
 THROTTLE_BITS = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+_MOST_PROCESSES = 256
+
+
+class _ProcessInfo(ctypes.Structure):
+    """nvmlProcessInfo_t of nvml.h."""
+
+    _fields_ = [
+        ("pid", ctypes.c_uint), ("used_bytes", ctypes.c_ulonglong), ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]  # fmt: skip
 
 
 def _library() -> ctypes.CDLL | None:
@@ -69,6 +79,18 @@ class Monitor:
             power_w=self._read("nvmlDeviceGetPowerUsage") / 1000.0,
             throttled=known and bool(reasons.value & THROTTLE_BITS),
         )
+
+    def processes(self) -> int:
+        """Processes that compute on the GPU, this one among them; 0 where the driver does not tell.
+
+        Their numbers are those of the host and mean nothing inside a container, so only the count is told.
+        """
+        function = getattr(self._library, "nvmlDeviceGetComputeRunningProcesses_v3", None)
+        if self.absent or function is None:
+            return 0
+        count = ctypes.c_uint(_MOST_PROCESSES)
+        infos = (_ProcessInfo * _MOST_PROCESSES)()
+        return count.value if function(self._device, ctypes.byref(count), infos) == 0 else 0
 
     def sm_mhz(self) -> int:
         """The SM clock alone, for warm-up; 0 where it is not told."""
