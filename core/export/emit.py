@@ -7,13 +7,12 @@ literals through `ascii`. Every other name is made here (t3, op1_pool, the sanit
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-from core.export.c_text import c_float, c_string
+from core.export.c_text import c_float
+from core.export.callers import emit_callers
+from core.export.environment import environment
 from core.export.kernels import OperatorKernel, operator_kernels
 from core.export.memory import MemoryPlan
 from core.export.program import Port, Program, Space, TemplateStep
@@ -28,7 +27,6 @@ from templates.operators import FOLDER as OPERATORS
 from templates.operators import HEADERS
 from templates.types import DType
 
-_FILES = Path(__file__).parent / "files"
 # Fixed numbers of the C interface: never renumbered.
 DTYPE_NUMBERS = {
     DType.F16: 1, DType.F32: 2, DType.F64: 3, DType.BF16: 4, DType.I8: 5, DType.U8: 6, DType.I32: 7, DType.I64: 8,
@@ -62,17 +60,6 @@ class Source:
         return tuple(kept)
 
 
-@cache
-def environment() -> Environment:
-    """Templates of this package; nothing undefined passes silently."""
-    made = Environment(
-        loader=FileSystemLoader(_FILES), undefined=StrictUndefined, autoescape=False, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    made.filters.update(c_string=c_string, py=ascii, tuple=tuple, cpp=lambda b: str(b).lower(), buffer="t[{}]".format)
-    return made
-
-
 def emit_sources(
     program: Program, memory: MemoryPlan, weights: WeightsFile, gpu: GpuSpec, name: str, folder: Path, versions: str
 ) -> list[Source]:
@@ -104,14 +91,9 @@ def emit_sources(
     context["vendor"] = bool(vendors)
     context |= {"sources": sources, "cutlass_version": versions, "cutlass_pip": f"{versions}.0"}
     context["operators"] = [k.name for k in operators]
-    for template, path in (
-        ("header.h.j2", include / f"{name}.h"),
-        ("plan.cu.j2", source / "plan.cu"),
-        ("caller.py.j2", folder / f"{name}.py"),
-        ("example.c.j2", folder / "example.c"),
-        ("CMakeLists.txt.j2", folder / "CMakeLists.txt"),
-    ):
-        path.write_text(environment().get_template(template).render(context), encoding="utf-8")
+    plan = environment().get_template("plan.cu.j2").render(context)
+    (source / "plan.cu").write_text(plan, encoding="utf-8")
+    emit_callers(context, folder)
     (source / "exports.map").write_text(f"{{ global: {name}_*; local: *; }};\n", encoding="utf-8")
     return sources
 
@@ -180,7 +162,7 @@ def _port(port: Port) -> dict[str, Any]:
         "shape": list(port.type.shape),
         "dtype": DTYPE_NUMBERS[port.type.dtype],
         "bytes": port.type.nbytes,
-        "numpy": NUMPY_NAMES[port.type.dtype],
+        "element": "bfloat16" if port.type.dtype == DType.BF16 else NUMPY_NAMES[port.type.dtype],
     }
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from core.build.toolchain import Toolchain
 from core.device import GpuIdentity
-from core.export.emit import environment, kernel_names
+from core.export.emit import kernel_names
+from core.export.environment import environment
 from core.export.kernels import operator_kernels
 from core.export.memory import MemoryPlan
 from core.export.program import Program, TemplateStep

@@ -98,7 +98,7 @@ def test_the_header_is_c_and_cpp(tmp_path, compiler):
     flags = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", f"-I{tmp_path / 'include'}"]
     subprocess.run([*compiler, *flags, str(tmp_path / "include" / "hostile.h")], check=True)
     if compiler[0] == "gcc":
-        subprocess.run([*compiler, *flags, str(tmp_path / "example.c")], check=True)
+        subprocess.run([*compiler, *flags, str(tmp_path / "examples/example.c")], check=True)
 
 
 def test_the_python_caller_holds_the_names_as_literals(tmp_path):
