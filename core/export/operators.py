@@ -146,6 +146,8 @@ def _pad(graph: Graph, node: Node) -> str | None:
 
 
 def _float_reduction(graph: Graph, node: Node) -> str | None:
+    if not graph.shape(node.inputs[0]):
+        return f"{node.op} on a scalar has no kernel"
     if node.inputs[0] in graph.types and not graph.types[node.inputs[0]].dtype.is_float:
         return f"{node.op} on {graph.types[node.inputs[0]].dtype} has no kernel, only on floats"
     return _constant_inputs(1)(graph, node)

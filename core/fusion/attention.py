@@ -46,6 +46,8 @@ def attention(graph: Graph, node: Node, dtype: DType, native: DType) -> Draft | 
     """
     if node.domain or node.op not in ("Attention", "Softmax"):
         return None
+    if uncompilable(graph, node):
+        return None
     behind = [node] if node.op == "Attention" else _to_values(graph, node)
     if behind is None:
         return None
@@ -157,6 +159,8 @@ def _to_values(graph: Graph, softmax: Node) -> list[Node] | None:
     tensor = softmax.output
     while tensor not in graph.outputs:
         readers = graph.consumers(tensor)
+        if any(uncompilable(graph, r) for r in readers):
+            return None
         guard = _nan_guard(graph, tensor, readers)
         if guard is not None:
             nodes.extend(guard)

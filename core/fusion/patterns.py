@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from core.fusion.steps import Link
-from core.fusion.values import attr, present, scalar
+from core.fusion.values import attr, present, scalar, uncompilable
 from core.graph.ir import Graph, Node
 from templates.epilogue import EpilogueOp
 from templates.types import DType
@@ -97,7 +97,7 @@ _BINARY: dict[str, Callable[[Array, Array], Array]] = {
 def activation(graph: Graph, x: str, native: DType, allowed: Callable[[Node], bool]) -> Link | None:
     """The smallest group of two or more nodes after `x` that computes one activation of it; None if there is none."""
     for nodes, exit_tensor in closures(graph, x, allowed):
-        if len(nodes) < 2 or graph.shape(exit_tensor) != graph.shape(x):
+        if len(nodes) < 2 or any(uncompilable(graph, n) for n in nodes) or graph.shape(exit_tensor) != graph.shape(x):
             continue
         value = _evaluate(graph, nodes, x)[exit_tensor]
         found = _identify(value, _TOLERANCE.get(native, 2e-5))

@@ -6,7 +6,9 @@ from math import prod
 
 from core.errors import ModelError
 from core.graph.ir import Node, TensorType
+from core.graph.proto import MAX_RANK
 
+_REDUCTIONS = ("none", "add", "mul", "max", "min")
 _LONGEST_EQUATION = 200
 Rule = Callable[[Node, Mapping[str, TensorType]], str | None]
 
@@ -16,7 +18,9 @@ _EINSUM = re.compile(rf"{_EINSUM_TERM}(,{_EINSUM_TERM})*(->{_EINSUM_TERM})?")
 
 
 def check_form(node: Node) -> None:
-    """Attributes on which ONNX's own inference never ends. Raises ModelError."""
+    """Attributes on which ONNX's own inference never ends, or takes all memory. Raises ModelError."""
+    if node.op == "GatherND" and not node.domain and not 0 <= int(node.attrs.get("batch_dims", 0)) <= MAX_RANK:
+        raise ModelError(f"node {node.name!r} (GatherND) has batch_dims {node.attrs['batch_dims']}")
     if node.op != "Einsum" or node.domain:
         return
     equation = node.attrs.get("equation", "")
@@ -104,6 +108,39 @@ def _layer_norm(node: Node, types: Mapping[str, TensorType]) -> str | None:
     return _broadcast(False, 1, 2)(node, types)
 
 
+def _along_axis(*others: int) -> Rule:
+    """The first input has the dimension `axis`, and the inputs at `others` as many dimensions as it."""
+
+    def rule(node: Node, types: Mapping[str, TensorType]) -> str | None:
+        rank, axis = len(types[node.inputs[0]].shape), int(node.attrs.get("axis", 0))
+        if not -rank <= axis < rank:
+            return f"axis {axis} of {rank} dimensions"
+        wrong = next((node.inputs[i] for i in others if len(types[node.inputs[i]].shape) != rank), None)
+        if wrong:
+            return f"{wrong!r} {list(types[wrong].shape)} has not as many dimensions as {node.inputs[0]!r}, {rank}"
+        return _reduction(node)
+
+    return rule
+
+
+def _reduction(node: Node) -> str | None:
+    kind = node.attrs.get("reduction", "none")
+    return None if kind in _REDUCTIONS else f"reduction {kind!r:.40} is none of {', '.join(_REDUCTIONS)}"
+
+
+def _nd(node: Node, types: Mapping[str, TensorType]) -> str | None:
+    """Indices of GatherND and ScatterND: their last dimension counts the dimensions that they pick from."""
+    shape, indices = types[node.inputs[0]].shape, types[node.inputs[1]].shape
+    lead = int(node.attrs.get("batch_dims", 0))
+    if not shape or not indices or lead + indices[-1] > len(shape) or indices[:lead] != shape[:lead]:
+        return f"indices {list(indices)} do not pick from {list(shape)}"
+    return _reduction(node)
+
+
+def _some_dimension(node: Node, types: Mapping[str, TensorType]) -> str | None:
+    return None if types[node.inputs[0]].shape else "its input is a scalar, it works along a dimension"
+
+
 def _celu(node: Node, types: Mapping[str, TensorType]) -> str | None:
     return "alpha is 0, by which it divides" if float(node.attrs.get("alpha", 1.0)) == 0.0 else None
 
@@ -116,6 +153,7 @@ def _fits(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 _RULES: dict[str, Rule] = {
     "Reshape": _same_count, "Clip": _scalars(1), "DepthToSpace": _blocks, "SpaceToDepth": _blocks,
     "LayerNormalization": _layer_norm, "RMSNormalization": _layer_norm, "PRelu": _broadcast(False, 1),
-    "Gemm": _broadcast(True, 2),
-    "Celu": _celu, "Pad": _pads, "InstanceNormalization": _channel_norm, "GroupNormalization": _channel_norm,
+    "Gemm": _broadcast(True, 2), "GatherElements": _along_axis(1), "ScatterElements": _along_axis(1, 2),
+    "GatherND": _nd, "ScatterND": _nd, "CumSum": _some_dimension, "TopK": _some_dimension, "Celu": _celu,
+    "Pad": _pads, "InstanceNormalization": _channel_norm, "GroupNormalization": _channel_norm,
 }  # fmt: skip
