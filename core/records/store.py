@@ -184,6 +184,15 @@ class Records:
             self._records(layer, best.shipped, "measurements", best.identity, **where), key=_median, default=None
         )
 
+    def finals(self, workload: str) -> list[Record]:
+        """Trusted final measurements of template kernels for the workload, of every GPU and of both layers."""
+        found = [
+            record
+            for layer, shipped in ((self._shipped, True), (self._own, False))
+            for record in self._records(layer, shipped, "measurements", None, workload=workload, phase=str(Phase.FINAL))
+        ]
+        return [r for r in found if r.candidate is not None and self._trusted(r)]
+
     def known(self, workload: str, identity: Identity) -> dict[str, Record]:
         """The newest trusted outcome of every candidate of the workload on exactly this identity, by candidate name.
 

@@ -1,7 +1,7 @@
 """From a workload and a GPU to tens of ranked candidates, by the families' written-down rules (paper section 3.2.2)."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Hashable, Mapping
+from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, isfinite
 
@@ -29,6 +29,7 @@ _STYLE_SHARE = 8
 _NEAR_SIZE = 1.15
 _SIZE_SHARE = 16
 _HOPEFUL = 4
+_MOST_SEEDS = 4  # as many as go into the finals
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,16 @@ def rank(
     families: Mapping[str, Family] | None = None,
     limit: int = DEFAULT_LIMIT,
     built: Container[Kernel] = frozenset(),
+    seeds: Sequence[tuple[str, str]] = (),
 ) -> Ranking:
     """Asks every family and takes the `limit` most promising kernels.
 
     The best kernel of each family that stands a chance is among them (limit permitting), and several of a family or a
     style (schedule, iterator) that the estimates place near the best one. No tile takes more than its share, because
     clusters and stages of one tile are alike. A kernel that is `built` goes before an equal one that is not.
+
+    `seeds` are kernels by (family, stem) that did well elsewhere (core.records.transfer), the best first: up to four of
+    those that are legal here, and never more than half of the candidates, have a place for certain.
     """
     legal: list[Ranked] = []
     illegal, refused = [], []
@@ -87,7 +92,7 @@ def rank(
                 legal.append(found)
             else:
                 illegal.append((kernel.name, found))
-    chosen = _choose(legal, limit, built)
+    chosen = _choose(legal, limit, built, seeds)
     return Ranking(tuple(chosen), len(legal), len(legal) - len(chosen), tuple(illegal), tuple(refused))
 
 
@@ -103,7 +108,9 @@ def _consider(family: Family, kernel: Kernel, workload: Workload, gpu: GpuSpec) 
     return Ranked(candidate, score) if isfinite(score.us) else f"its estimate is {score.us}"
 
 
-def _choose(legal: list[Ranked], limit: int, built: Container[Kernel]) -> list[Ranked]:
+def _choose(
+    legal: list[Ranked], limit: int, built: Container[Kernel], seeds: Sequence[tuple[str, str]]
+) -> list[Ranked]:
     keyed = sorted(legal, key=lambda r: (r.score.us, r.kernel.name))
     hopeful = keyed[: _HOPEFUL * limit]  # asking whether a kernel is built renders its source: not for every one
     ready = {r for r in hopeful if r.kernel in built}
@@ -121,6 +128,9 @@ def _choose(legal: list[Ranked], limit: int, built: Container[Kernel]) -> list[R
         tiles[tile_of(ranked.kernel)] += 1
         return True
 
+    known = {(r.kernel.family, r.kernel.stem): r for r in reversed(near)}
+    for ranked in [known[s] for s in seeds if s in known][: min(_MOST_SEEDS, -(-limit // 2))]:
+        take(ranked)
     for places, group in _places(near, limit):
         got = sum(r in taken for r in group)
         for ranked in group:

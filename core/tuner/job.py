@@ -214,7 +214,7 @@ class TuningJob:
                     covered.add(key)
         open_ = [w for _, w in self._regions if w.key not in covered]
         known = None if options.retune else self._records
-        return make_tasks(open_, self.identity, self._families, self._builder, options.limit, known)
+        return make_tasks(open_, self.identity, self._families, self._builder, options.limit, known, self._records)
 
     def _kernels(self) -> list[Kernel]:
         order = kernel_order(self._tasks)

@@ -7,6 +7,7 @@ from core.fusion.plan import FusionPlan
 from core.measure.measurement import Failure, Measurement, Stage
 from core.records.rows import Identity, Record
 from core.records.store import Records
+from core.records.transfer import Seed, promising
 from core.search.rank import DEFAULT_LIMIT, rank
 from core.tuner.events import WorkloadFinished
 from core.tuner.schedule import Chosen
@@ -69,9 +70,10 @@ def make_task(
     families: Mapping[str, Family],
     limit: int,
     cheap: Container[Kernel],
+    seeds: Sequence[Seed] = (),
 ) -> Task:
     """A task that waits for the kernels of the workload's ranking."""
-    task = Task(workload, rank(workload, gpu, families, limit, cheap), regions)
+    task = Task(workload, rank(workload, gpu, families, limit, cheap, seeds), regions)
     for ranked in task.ranking.candidates:
         task.await_kernel(ranked.candidate)
     return task
@@ -84,17 +86,19 @@ def make_tasks(
     builder: Container[Kernel],
     limit: int,
     known: Records | None,
+    older: Records | None = None,
 ) -> list[Task]:
     """A task for each workload, heaviest first; one that stands there several times is that many regions.
 
     Kernels that are built, or that a heavier workload takes already, cost nothing more. `known`: the records of which
-    outcomes are taken over, None to measure all anew.
+    outcomes are taken over, None to measure all anew. `older`: the records that tell which kernels did well elsewhere.
     """
     counts = Counter(w.key for w in workloads)
     cheap, tasks = Chosen(builder), []
     distinct = {w.key: w for w in workloads}
     for key, workload in sorted(distinct.items(), key=lambda kw: -kw[1].flops * counts[kw[0]]):
-        task = make_task(workload, counts[key], identity.gpu.spec, families, limit, cheap)
+        seeds = promising(older, workload, identity.gpu.name) if older is not None else ()
+        task = make_task(workload, counts[key], identity.gpu.spec, families, limit, cheap, seeds)
         cheap.take(task.waiting)
         if known is not None:
             recall(task, known, identity, builder)
