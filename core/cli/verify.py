@@ -15,6 +15,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random inputs (default: 0)")
     parser.add_argument("--runtime", default="cuda-bindings", metavar="NAME", help="cuda-bindings (default) or pycuda")
     parser.add_argument("--trust", action="store_true", help="load a library that was exported elsewhere")
+    parser.add_argument("--per-layer", action="store_true", help="find the first region that differs, and overflows")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the GPU (default: 0)")
 
 
@@ -22,7 +23,10 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
     from core.export.verify import verify
 
     inputs = Path(args.inputs) if args.inputs else None
-    data = verify(Path(args.folder), args.model, inputs, args.seed, args.runtime, args.device, trust=args.trust)
+    data = verify(
+        Path(args.folder), args.model, inputs, args.seed, args.runtime, args.device,
+        trust=args.trust, per_layer=args.per_layer,
+    )  # fmt: skip
     reporter.result(data, lambda: as_text(data))
     if not data["ok"]:
         wrong = next(o for o in data["outputs"] if not o["ok"])
@@ -35,12 +39,16 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
 
 
 def as_text(data: dict[str, Any]) -> str:
-    """A line for each output and each note, and the latency."""
+    """A line for each output, each note and each tensor that was compared on the way, and the latency."""
     lines = [
         f"{'ok' if o['ok'] else 'WRONG'}  {o['name']}: relative L2 {o['relative_l2']:.3g}, max abs {o['max_abs']:.3g}"
         for o in data["outputs"]
     ]
     lines += data["notes"]
+    if "layers" in data:
+        from core.export.layers import layer_lines
+
+        lines += layer_lines(data["layers"], data["dtype"])
     low, high = min(data["samples_ms"]), max(data["samples_ms"])
     lines.append(f"{data['latency_ms']:.4f} ms on {data['gpu']} ({low:.4f} to {high:.4f}), against {data['reference']}")
     return "\n".join(lines)

@@ -17,6 +17,7 @@ from core.export.operations import (
     TiledTranspose,
     result_elements,
 )
+from core.export.placement import placements
 from core.export.program import Buffer, OperatorStep, Port, Program, Space, Step
 from core.fusion.values import native_dtype, stored_dtype
 from core.graph.ir import Graph
@@ -209,7 +210,7 @@ class Builder:
             self._convert(port.name, source, forms[source], form, port.buffer)
         return Program(
             tuple(self.buffers), self.constants, tuple(self.steps), self.inputs, self.outputs, self.dtype,
-            tuple(dict.fromkeys(self.notes)),
+            tuple(dict.fromkeys(self.notes)), placements(self._forms, self.buffers),
         )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from core.export.emit import kernel_names
 from core.export.environment import environment
 from core.export.kernels import operator_kernels
 from core.export.memory import MemoryPlan
+from core.export.placement import written
 from core.export.program import Program, TemplateStep
 from core.export.weights import WeightsFile
 from core.files import digest
@@ -64,7 +65,7 @@ def manifest(exported: Exported, folder: Path) -> dict[str, Any]:
         "memory": {"workspace_bytes": exported.memory.nbytes, "lower_bound_bytes": exported.memory.lower_bound,
                    "weight_bytes": exported.weights.device_bytes},
         "conversions": {"steps": count, "bytes": moved},
-        "steps": _steps(program),
+        "steps": _steps(program, exported.memory),
         "regions": [_region(r) for r in exported.plan.regions],
         "left_alone": [asdict(left) for left in exported.plan.left_alone],
         "notes": list(program.notes),
@@ -89,7 +90,8 @@ def _region(region: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _steps(program: Program) -> list[dict[str, Any]]:
+def _steps(program: Program, memory: MemoryPlan) -> list[dict[str, Any]]:
+    writes = written(program, memory)
     _, operator_of = operator_kernels(program)
     names = kernel_names(program)
     steps: list[dict[str, Any]] = []
@@ -100,6 +102,7 @@ def _steps(program: Program) -> list[dict[str, Any]]:
         else:
             empty = {"launch": "", "origin": "", "us": None, "vendor": None}
             steps.append({"step": number, "nodes": list(step.nodes), "kernel": operator_of[number], **empty})
+        steps[-1]["writes"] = writes.get(number, [])
     return steps
 
 

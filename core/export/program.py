@@ -8,6 +8,7 @@ import numpy as np
 
 from core.errors import ExportError
 from core.export.operations import Operation, moves_only
+from core.export.placement import Placed
 from core.export.vendor import VendorGemm
 from core.graph.ir import TensorType
 from core.tuner.choice import Choice
@@ -120,6 +121,7 @@ class Program:
     outputs: tuple[Port, ...]
     dtype: DType
     notes: tuple[str, ...] = field(default=())
+    placed: tuple[Placed, ...] = ()
 
     @property
     def templates(self) -> Iterator[TemplateStep]:

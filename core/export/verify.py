@@ -6,7 +6,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ import numpy as np
 from core.errors import Cancelled, ExportError
 from core.export.emit import NUMPY_NAMES
 from core.export.exporter import read_manifest
+from core.export.layers import compare_layers, exported_graph
 from core.export.manifest import FORMAT, NAME
+from core.export.placement import require_writes
 from core.export.reference import load_inputs, random_inputs, reference_outputs
 from core.export.trust import require_trust
 from core.files import digest
@@ -43,6 +45,7 @@ def verify(
     time_limit_s: float = TIME_LIMIT_S,
     cancel: threading.Event | None = None,
     trust: bool = False,
+    per_layer: bool = False,
 ) -> dict[str, Any]:
     """Run an exported library on this machine's GPU and compare it with ONNX Runtime.
 
@@ -51,6 +54,7 @@ def verify(
         inputs: a .npz file with the inputs by name; seeded random ones if not given.
         time_limit_s: for the process that runs it; waiting for another program on the GPU does not count.
         trust: the user's yes to loading a library that was exported elsewhere (core.export.trust).
+        per_layer: also run it step by step and compare what each step leaves in memory ("layers", core.export.layers).
 
     Returns:
         The JSON of cli.md's `verify` with "gpu", "samples_ms", "tolerance", "notes" and "ok" beside; an output is ok if
@@ -68,11 +72,21 @@ def verify(
     graph = load_graph(source, data.get("batch"))
     given = load_inputs(inputs, data["inputs"]) if inputs else random_inputs(graph, seed)
     arrays = [_fitting(given, port) for port in data["inputs"]]
+    dtype = DType(data["dtype"])
+    tolerance = TOLERANCE[dtype]
+    layers: list[dict[str, Any]] = []
+
+    def compare(work: Path) -> None:
+        layers.extend(compare_layers(data, exported_graph(source, data.get("batch"), dtype), given, work, tolerance))
+
+    if per_layer:
+        require_writes(data)
     with ThreadPoolExecutor(1) as pool:
         reference = pool.submit(reference_outputs, source, given)
-        answer, first, again = _run_child(folder, data, arrays, runtime, ordinal, time_limit_s, cancel)
+        answer, first, again = _run_child(
+            folder, data, arrays, runtime, ordinal, time_limit_s, cancel, compare if per_layer else None
+        )
         wanted = reference.result()
-    tolerance = TOLERANCE[DType(data["dtype"])]
     outputs = [
         _compared(port, pair, expected, tolerance)
         for port, pair, expected in zip(data["outputs"], zip(first, again, strict=True), wanted, strict=True)
@@ -85,9 +99,11 @@ def verify(
         "reference": f"ONNX Runtime on the CPU, {source}",
         "gpu": answer["gpu"],
         "tolerance": tolerance,
+        "dtype": data["dtype"],
         "notes": [_PROVES_LITTLE.format(port["name"]) for port, expected in zip(data["outputs"], wanted, strict=True)
                   if nearly_constant(expected, tolerance)],
         "ok": all(o["ok"] for o in outputs),
+        **({"layers": layers} if per_layer else {}),
     }  # fmt: skip
 
 
@@ -156,8 +172,12 @@ def _run_child(
     ordinal: int,
     limit: float,
     cancel: threading.Event | None,
+    layers: Callable[[Path], None] | None = None,
 ) -> tuple[dict[str, Any], list[np.ndarray], list[np.ndarray]]:
-    """(answer, outputs of the first run, outputs of a run amid others) of the library in a process of its own."""
+    """(answer, outputs of the first run, outputs of a run amid others) of the library in a process of its own.
+
+    With `layers` it also runs step by step; that is called with the folder that holds what each step wrote.
+    """
     with tempfile.TemporaryDirectory(prefix="bolt-verify-") as name:
         work = Path(name)
         paths = {key: str(work / file) for key, file in
@@ -174,6 +194,7 @@ def _run_child(
             "outputs": outputs,
             "runtime": runtime,
             "ordinal": ordinal,
+            "layers": [_with_numpy(s["writes"]) for s in data["steps"]] if layers else [],
         }
         (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
         command = [sys.executable, "-m", "core.export.verify_child", str(work / "job.json")]
@@ -188,7 +209,14 @@ def _run_child(
             finally:
                 process.kill()
         log = (work / "log").read_text(encoding="utf-8", errors="replace")
-        return _answer(paths, process.returncode, log, len(outputs))
+        answered = _answer(paths, process.returncode, log, len(outputs))
+        if layers:
+            layers(work)
+        return answered
+
+
+def _with_numpy(writes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**placed, "numpy": NUMPY_NAMES[DType(placed["dtype"])]} for placed in writes]
 
 
 def _wait(process: subprocess.Popen[bytes], limit: float, cancel: threading.Event | None, waiting: Path) -> None:

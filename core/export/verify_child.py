@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from core.errors import BoltError, ExportError
+from core.export.placement import stored_in
 from core.measure.alone import alone
 from core.measure.runtime import Runtime, open_runtime
 from core.vendor.libraries import load
@@ -55,6 +56,13 @@ class Library:
         if self._function("run")(self._handle, *pointers, ctypes.c_void_p(workspace), ctypes.c_void_p(stream)):
             raise ExportError(self._error(self._handle))
 
+    def run_step(self, inputs: list[int], outputs: list[int], workspace: int, step: int, stream: int) -> None:
+        """Enqueue one step alone. Raises ExportError with the library's reason."""
+        pointers = [(ctypes.c_void_p * max(len(p), 1))(*p) for p in (inputs, outputs)]
+        where = ctypes.c_void_p(workspace), step, ctypes.c_void_p(stream)
+        if self._function("run_step")(self._handle, *pointers, *where):
+            raise ExportError(self._error(self._handle))
+
     def close(self) -> None:
         self._function("destroy")(self._handle)
 
@@ -90,12 +98,26 @@ def _measured(job: dict[str, Any], runtime: Runtime) -> dict[str, Any]:
     for i in (1, 2, 3, 0, 1, 2):  # the checked run has neighbours: overlap with them must not show
         run(i)
     again = sets[0].results()
+    if job["layers"]:
+        _by_step(job, runtime, library, sets[0], workspace, stream)
     named: dict[str, Any] = {f"first{i}": a for i, a in enumerate(first)}
     named |= {f"again{i}": a for i, a in enumerate(again)}
     np.savez(job["results"], **named)
     facts = runtime.facts()
     library.close()
     return {"latency_ms": median(samples) / 1e3, "samples_ms": [s / 1e3 for s in samples], "gpu": facts.name}
+
+
+def _by_step(job: dict[str, Any], runtime: Runtime, library: Library, of: "_Set", workspace: int, stream: int) -> None:
+    """Run step by step and leave what each wrote in files, before a later one overwrites it."""
+    of.poison()
+    for step, writes in enumerate(job["layers"]):
+        library.run_step(of.inputs, of.outputs, workspace, step, stream)
+        for number, placed in enumerate(writes):
+            array = np.empty(placed["elements"], placed["numpy"])
+            base = workspace + placed["at"] if placed["space"] == "arena" else of.outputs[placed["at"]]
+            runtime.to_host(array, base)
+            np.save(stored_in(Path(job["answer"]).parent, step, number), array)
 
 
 class _Set:
