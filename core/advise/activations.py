@@ -6,6 +6,7 @@ from dataclasses import replace
 from core.advise.advice import Advice, Kind, Site, SwapActivations, Term, priced
 from core.advise.subject import Subject
 from core.fusion.derive import supported_anchor
+from core.fusion.operators import ANCHORS
 from core.fusion.patterns import activation
 from core.fusion.plan import FusionPlan, Region
 from core.fusion.steps import Chain, step
@@ -26,9 +27,14 @@ def exchangeable(op: EpilogueOp) -> bool:
     return op.op in NAMES and (op.op != "clip" or op == _RELU6)
 
 
+def lone(graph: Graph, region: Region) -> bool:
+    """Whether one operator makes the region's product: several that read one input may run as one product."""
+    return sum(graph.node(n).op in ANCHORS for n in region.nodes) == 1
+
+
 def sites(graph: Graph, plan: FusionPlan, region: Region) -> list[Site]:
     """The exchangeable activations of a region with one product, in order: one for each such step of its epilogue."""
-    if not isinstance(region.workload, GemmWorkload | ConvWorkload):
+    if not isinstance(region.workload, GemmWorkload | ConvWorkload) or not lone(graph, region):
         return []
     native = native_dtype(graph)
     anchor = supported_anchor(graph, graph.node(region.nodes[0]), plan.dtype, native)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from math import inf
 
-from core.advise.activations import sites
+from core.advise.activations import lone, sites
 from core.advise.advice import Advice, Deepen, Kind, Term, priced
 from core.advise.subject import Subject
 from core.fusion.plan import Region
@@ -28,7 +28,7 @@ def _pair(subject: Subject, region: Region) -> Pair | None:
     one, graph = region.workload, subject.graph
     if graph.node(region.nodes[0]).op != "Conv" or region.operands is None or region.operands.source:
         return None
-    if len(region.outputs) != 1:
+    if len(region.outputs) != 1 or not lone(graph, region):
         return None
     ops = (EpilogueOp("bias"), *((EpilogueOp("relu"),) if _relu(subject, region) else ()))
     try:

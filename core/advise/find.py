@@ -1,28 +1,30 @@
 """All advice on a model, and what would have to be measured for its prices."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from core.advise.activations import advise_activations
 from core.advise.advice import Advice, Kind
-from core.advise.batches import advise_batches
+from core.advise.batches import BATCHES, advise_batches
 from core.advise.deepen import advise_deepening
 from core.advise.roofline import advise_roofline
 from core.advise.shapes import advise_shapes
 from core.advise.subject import Subject
 from templates.workload import Workload
 
-_FINDERS: dict[Kind, Callable[[Subject], list[Advice]]] = {
-    Kind.ACTIVATION: advise_activations,
-    Kind.DEEPEN: advise_deepening,
-    Kind.SHAPE: advise_shapes,
-    Kind.ROOFLINE: advise_roofline,
-    Kind.BATCH: advise_batches,
-}
 
+def advise(subject: Subject, kinds: Collection[Kind] = tuple(Kind), batches: Sequence[int] = BATCHES) -> list[Advice]:
+    """Advice of these kinds, by measured gain; behind it what is only estimated, then what is not known.
 
-def advise(subject: Subject, kinds: Collection[Kind] = tuple(Kind)) -> list[Advice]:
-    """Advice of these kinds, by measured gain; behind it what is only estimated, then what is not known."""
-    found = [advice for kind in Kind if kind in kinds for advice in _FINDERS[kind](subject)]
+    `batches`: the sizes of the batch curve.
+    """
+    finders: dict[Kind, Callable[[], list[Advice]]] = {
+        Kind.ACTIVATION: lambda: advise_activations(subject),
+        Kind.DEEPEN: lambda: advise_deepening(subject),
+        Kind.SHAPE: lambda: advise_shapes(subject),
+        Kind.ROOFLINE: lambda: advise_roofline(subject),
+        Kind.BATCH: lambda: advise_batches(subject, batches),
+    }
+    found = [advice for kind, find in finders.items() if kind in kinds for advice in find()]
     return sorted(found, key=_order)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from core.advise.activations import lone
 from core.advise.advice import Advice, Kind, Price, SetBatch, Term, Way, Widen, priced
 from core.advise.batches import rebatched
 from core.advise.channels import Stuck, Widened, widen
@@ -35,7 +36,7 @@ def _channels(subject: Subject) -> Iterator[Advice]:
         node, work = subject.graph.node(region.nodes[0]), region.workload
         if node.op not in ANCHORS or node.name in seen or not isinstance(work, GemmWorkload | ConvWorkload):
             continue
-        if isinstance(work, ConvWorkload) and work.groups > 1:
+        if (isinstance(work, ConvWorkload) and work.groups > 1) or not lone(subject.graph, region):
             continue
         size = work.n if isinstance(work, GemmWorkload) else work.k
         if region.operands is None or subject.graph.constant(region.operands.b) is None:

@@ -21,6 +21,7 @@ VERBS = {
     "export": "tune what has no record yet, write the library and verify it where the GPU is here",
     "verify": "load an exported library, compare it with ONNX Runtime, print errors and latency",
     "bench": "measure a suite against its peers, or print the newest committed record of it",
+    "advise": "what to change in the model itself, with measured prices; write a changed copy",
     "records": "list, show, export, import, merge or prune the tuning records",
     "replay": "play a recorded tuning run, in the window or as text",
     "doctor": "GPU, compiler, libraries, memory: each found or not, and how to mend it",
