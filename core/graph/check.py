@@ -8,6 +8,12 @@ from core.errors import ModelError
 from core.graph.ir import Node, TensorType
 from core.graph.proto import MAX_RANK
 
+# ONNX reads some of them as 32-bit numbers: 2**32 is 0 to its inference and true to everyone else.
+_FLAGS = frozenset((
+    "allowzero", "ceil_mode", "count_include_pad", "detect_negative", "detect_positive", "exclusive", "fmod",
+    "is_causal", "keepdims", "largest", "noop_with_empty_axes", "reverse", "select_last_index", "sorted",
+    "training_mode", "transA", "transB", "upper",
+))  # fmt: skip
 _REDUCTIONS = ("none", "add", "mul", "max", "min")
 _LONGEST_EQUATION = 200
 Rule = Callable[[Node, Mapping[str, TensorType]], str | None]
@@ -18,7 +24,13 @@ _EINSUM = re.compile(rf"{_EINSUM_TERM}(,{_EINSUM_TERM})*(->{_EINSUM_TERM})?")
 
 
 def check_form(node: Node) -> None:
-    """Attributes on which ONNX's own inference never ends, or takes all memory. Raises ModelError."""
+    """Attributes on which ONNX's own inference never ends, takes all memory, or takes for others than they are.
+
+    Raises ModelError.
+    """
+    flag = next((k for k in node.attrs if k in _FLAGS and node.attrs[k] not in (0, 1)), None)
+    if flag and not node.domain:
+        raise ModelError(f"node {node.name!r} ({node.op}) has {flag} {node.attrs[flag]!r:.40}, not 0 or 1")
     if node.op == "GatherND" and not node.domain and not 0 <= int(node.attrs.get("batch_dims", 0)) <= MAX_RANK:
         raise ModelError(f"node {node.name!r} (GatherND) has batch_dims {node.attrs['batch_dims']}")
     if node.op != "Einsum" or node.domain:
@@ -101,6 +113,8 @@ def _channel_norm(node: Node, types: Mapping[str, TensorType]) -> str | None:
 def _layer_norm(node: Node, types: Mapping[str, TensorType]) -> str | None:
     """Scale and bias are of the shape that is normalised, as ONNX Runtime wants them."""
     shape, axis = types[node.inputs[0]].shape, int(node.attrs.get("axis", -1))
+    if not shape:
+        return _some_dimension(node, types)
     inner = shape[axis:]
     wrong = next((t for t in node.inputs[1:] if t and prod(types[t].shape) != prod(inner)), None)
     if wrong:
@@ -155,5 +169,6 @@ _RULES: dict[str, Rule] = {
     "LayerNormalization": _layer_norm, "RMSNormalization": _layer_norm, "PRelu": _broadcast(False, 1),
     "Gemm": _broadcast(True, 2), "GatherElements": _along_axis(1), "ScatterElements": _along_axis(1, 2),
     "GatherND": _nd, "ScatterND": _nd, "CumSum": _some_dimension, "TopK": _some_dimension, "Celu": _celu,
+    "LpNormalization": _some_dimension, "MeanVarianceNormalization": _some_dimension,
     "Pad": _pads, "InstanceNormalization": _channel_norm, "GroupNormalization": _channel_norm,
 }  # fmt: skip
