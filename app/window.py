@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QDockWidget, QMainWindow, QMenu, QStackedWidget, Q
 
 from app import edits, theme
 from app.actions import Actions
+from app.advice_control import AdviceControl
 from app.background import Background
 from app.document import Document
 from app.documents import Documents, ask_to_drop, dropped
@@ -77,14 +78,13 @@ class MainWindow(QMainWindow):
         self.documents = Documents(self)
         self._build_panels()
         self._build_actions()
-        self.plans = PlanControl(self)
-        self.projects = ProjectControl(self)
+        self.plans, self.projects = PlanControl(self), ProjectControl(self)
         self.tuning = TuneControl(self)
         self.estimates = Estimates(self)
         self.netron = NetronControl(self)
         self.exports = ExportControl(self, exporter)
         self.reports = ReportControl(self)
-        self.views = ViewControl(self)
+        self.views, self.advising = ViewControl(self), AdviceControl(self, self.advice)
         self._connect()
         self._arranged = self.saveState(LAYOUT_VERSION)
         self._restore_layout()
@@ -116,13 +116,13 @@ class MainWindow(QMainWindow):
         self.explaining = Explaining(self.background, self)
         self.regions, self.nodes, self.details = RegionsPanel(t), NodesPanel(t), DetailsPanel(t, self.explaining)
         self.candidates, self.charts = CandidatesPanel(t, self.explaining), ChartsPanel(t, self.background)
-        self.log, self.queue = LogPanel(t), Queue(self)
+        self.log, self.queue, self.advice = LogPanel(t), Queue(self), AdvicePanel(t)
         self.records, self.source = RecordsPanel(t, self.background), SourcePanel(t, self.explaining)
         left = (("Regions", self.regions), ("Nodes", self.nodes))
         bottom = (
             ("Candidates", self.candidates),
             ("Charts", self.charts),
-            ("Advice", AdvicePanel(t)),
+            ("Advice", self.advice),
             ("Source", self.source),
             ("Queue", QueuePanel(t, self.queue)),
             ("Records", self.records),

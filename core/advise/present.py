@@ -106,7 +106,7 @@ def _advice_lines(advice: Advice) -> Iterable[str]:
     for way in advice.ways:
         if len(advice.ways) > 8 and way.price.gain_us is None:
             continue
-        yield f"      {way.label}: {_way_text(way)}"
+        yield f"      {way.label}: {way_text(way)}"
         if advice.kind is Kind.ACTIVATION:
             yield from _term_lines(way)
     for name, value in advice.facts:
@@ -125,7 +125,8 @@ def _term_lines(way: Way) -> Iterable[str]:
             yield f"        {term.count} x {term.before[0].key}: {before} to {after}"
 
 
-def _way_text(way: Way) -> str:
+def way_text(way: Way) -> str:
+    """What is known of the way's price, the estimate behind what was measured."""
     price = way.price
     said = [gain_text(price)]
     if price.before_us is not None and price.after_us is not None:

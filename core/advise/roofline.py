@@ -21,23 +21,34 @@ _TAIL = 0.15  # of the time the last wave leaves SMs idle
 
 
 def advise_roofline(subject: Subject) -> list[Advice]:
-    """A piece of advice for each distinct workload with a record below the roof, and one for each without a record."""
-    found = []
+    """A piece of advice for each distinct workload with a record below the roof, and one for all without a record."""
+    found, unknown = [], []
     for workload, regions in subject.groups():
         record = subject.best(workload.key)
         timed = subject.times(workload.key)
         if record is None or timed is None:
-            found.append(_unknown(workload, regions))
+            unknown.append((workload, regions))
             continue
         at = point(workload, timed.ours, subject.gpu)
         if at.share < BELOW:
             found.append(_below(subject, workload, regions, record, at, timed))
-    return found
+    return [*found, _unmeasured(unknown)] if unknown else found
 
 
-def _unknown(workload: Workload, regions: list[Region]) -> Advice:
-    price = Price(None, None, (workload.key,))
-    return _advice(workload, regions, price, f"{_place(regions)}: not measured", "no record says how near it comes")
+def _unmeasured(unknown: list[tuple[Workload, list[Region]]]) -> Advice:
+    regions = [r for _, group in unknown for r in group]
+    terms = tuple(Term(len(group), (workload,), ()) for workload, group in unknown)
+    price = Price(None, None, tuple(w.key for w, _ in unknown))
+    return Advice(
+        id="roofline-unmeasured",
+        kind=Kind.ROOFLINE,
+        what=f"how near {counted(len(regions), 'region')} of {counted(len(unknown), 'workload')} come to the roofline",
+        why="no record tells",
+        regions=tuple(r.id for r in regions),
+        nodes=tuple(n for r in regions for n in r.nodes),
+        ways=(Way("up to the roof", terms, price),),
+        unchanged="nothing is known yet",
+    )
 
 
 def _below(

@@ -96,7 +96,7 @@ def test_advice_is_written_as_a_changed_model(net, capsys, tmp_path):
     ("line", "said"),
     [
         (["--apply", "nothing", "-o", "x.onnx"], "there is no advice 'nothing'"),
-        (["--apply", "roofline-r0", "-o", "x.onnx"], "roofline-r0 has nothing to apply"),
+        (["--apply", "roofline-unmeasured", "-o", "x.onnx"], "roofline-unmeasured has nothing to apply"),
         (["--apply", "batch"], "--apply ID and -o FILE go together"),
         (["-o", "x.onnx"], "--apply ID and -o FILE go together"),
     ],
