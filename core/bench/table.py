@@ -13,6 +13,7 @@ from core.files import write_atomically
 from core.paths import RESOURCES, cache_dir
 
 RECORDED = RESOURCES / "bench"
+_UNITS = {"tuning-time": ("s", 1e6)}  # of the text form where microseconds say nothing; and how many they are
 
 
 @dataclass(frozen=True)
@@ -97,15 +98,22 @@ def text(data: dict[str, Any]) -> str:
         return "-" if value is None else format(value, form)
 
     width = max([len(str(r["name"])) for r in data["rows"]] + [8])
+    unit, microseconds = _UNITS.get(data["suite"], ("us", 1.0))
+
+    def times(value: float | None) -> str:
+        return figure(None if value is None else value / microseconds)
+
     lines = [f"{data['suite']} on {data['gpu']}, {data['date']}" + ("" if data["measured"] else " (recorded)")]
-    lines.append(f"{'':{width}} {'ours us':>10} {'peer us':>10} {'ratio':>6} {'error':>8}  peer; ours")
+    lines.append(f"{'':{width}} {f'ours {unit}':>10} {f'peer {unit}':>10} {'ratio':>6} {'error':>8}  peer; ours")
     for row in data["rows"]:
         lines.append(
-            f"{row['name']:{width}} {figure(row['ours_us']):>10} {figure(row['peer_us']):>10} "
+            f"{row['name']:{width}} {times(row['ours_us']):>10} {times(row['peer_us']):>10} "
             f"{figure(row['ratio']):>6} {figure(row['relative_l2'], '.1e'):>8}  {row['peer']}; {row['detail']}"
         )
     lines += _forms(data["rows"], width)
     for group, of in {**data.get("groups", {}), "": data}.items():
+        if of["geomean"] is None:  # nothing was compared
+            continue
         name = f"{group}: " if group else ""
         lines.append(f"{name}geometric mean {figure(of['geomean'])}, minimum {figure(of['minimum'])}")
     if data.get("regret"):
