@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from core.fusion.persistent import propose
-from core.fusion.plan import FusionPlan
+from core.fusion.parallel import parts_of
+from core.fusion.plan import FusionPlan, Region
+from core.fusion.propose import propose
 from core.graph.ir import Graph
 from core.measure.measurement import Measurement
 from core.records.store import Records
 from templates.epilogue import Epilogue
 from templates.gpu import GpuSpec
-from templates.workload import ConvWorkload, GemmWorkload, Pair, Workload
+from templates.workload import ConvWorkload, GemmWorkload, Pair, Workload, parse_workload
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ Times = Callable[[str], Timed | None]  # by workload key
 class Way(StrEnum):
     EPILOGUE = "epilogue"
     PERSISTENT = "persistent"
+    PARALLEL = "parallel"
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,13 @@ def gains(graph: Graph, plan: FusionPlan, sources: Sequence[tuple[str, Times]], 
         sources: times by name; the first that knows a fusion and all its parts in one run is taken.
         gpu: leaves out pairs that no family has a kernel for on it.
     """
-    wanted = [(regions[0].id, True, regions[0].workload) for regions in plan.workloads.values()]
-    wanted += [(f"{p.first}+{p.second}", False, p.workload) for p in propose(graph, plan, gpu)]
+    users = [regions[0] for regions in plan.workloads.values()]
+    wanted = [(r.id, True, r.workload, _unfused(r)) for r in users if r.workload is not None]
+    for p in propose(graph, plan, gpu):
+        wanted.append((p.name, False, p.workload, [(tuple(map(parse_workload, p.parts)), "")]))
     found, unknown = [], 0
-    for region, made, workload in wanted:
-        ways = unfused(workload) if workload is not None else []
-        if workload is None or not ways:
+    for region, made, workload, ways in wanted:
+        if not ways:
             continue
         gain = next((g for name, times in sources if (g := _gain(region, made, workload, ways, name, times))), None)
         if gain is not None:
@@ -90,6 +93,12 @@ def gains(graph: Graph, plan: FusionPlan, sources: Sequence[tuple[str, Times]], 
         else:
             unknown += 1
     return Gains(tuple(found), unknown)
+
+
+def _unfused(region: Region) -> list[tuple[tuple[Workload, ...], str]]:
+    if region.operands is not None and region.operands.columns:
+        return [(parts_of(region), "")]
+    return unfused(region.workload) if region.workload is not None else []
 
 
 def unfused(workload: Workload) -> list[tuple[tuple[Workload, ...], str]]:
@@ -117,7 +126,8 @@ def _gain(
             (p.key, t.best) for p, t in zip(parts, known, strict=True) if t is not None and t.run == fused.run
         )
         if len(timed) == len(parts):
-            way = Way.PERSISTENT if isinstance(workload, Pair) else Way.EPILOGUE
+            several = Way.PERSISTENT if isinstance(workload, Pair) else Way.PARALLEL
+            way = several if len(parts) > 1 else Way.EPILOGUE
             return Gain(region, way, made, fused.ours, timed, left_out, name)
     return None
 

@@ -39,20 +39,26 @@ def fusion(document: Document, context: Context) -> Picture:
     )  # fmt: skip
 
 
+_PARTS = (("first part", "vendor"), ("second part", "even"), ("further parts", "slower"))
+
+
 def _places(found: tuple[Gain, ...], made: bool) -> list[int]:
     return [i for i, g in enumerate(found) if g.made is made]
 
 
 def _parts(found: tuple[Gain, ...]) -> list[Mark]:
-    """The parts of a pair on top of each other; of an epilogue the product with fewer steps, lighter."""
-    pairs = [i for i, g in enumerate(found) if g.way is Way.PERSISTENT]
+    """The parts of several regions on top of each other; of an epilogue the product with fewer steps, lighter."""
+    several = [i for i, g in enumerate(found) if g.way is not Way.EPILOGUE]
     bare = [i for i, g in enumerate(found) if g.way is Way.EPILOGUE]
     marks: list[Mark] = []
-    for number, token in ((0, "vendor"), (1, "even")):
-        if pairs:
-            xs, heights = [i + BAR / 2 for i in pairs], [found[i].parts[number][1] for i in pairs]
-            base = [sum(us for _, us in found[i].parts[:number]) for i in pairs]
-            marks.append(Bars(("first part", "second part")[number], xs, heights, token, base=base))
+    last = len(_PARTS) - 1
+    for number, (name, token) in enumerate(_PARTS):
+        places = [i for i in several if len(found[i].parts) > number]
+        if places:
+            end = None if number == last else number + 1
+            heights = [sum(us for _, us in found[i].parts[number:end]) for i in places]
+            base = [sum(us for _, us in found[i].parts[:number]) for i in places]
+            marks.append(Bars(name, [i + BAR / 2 for i in places], heights, token, base=base))
     if bare:
         xs, heights = [i + BAR / 2 for i in bare], [found[i].parts_us for i in bare]
         marks.append(Bars("without the epilogue's last steps", xs, heights, "heat_low"))

@@ -122,25 +122,25 @@ def _tables(plan: "FusionPlan") -> list["Table"]:
 
 
 def _chains(session: "Session") -> "Table":
-    """Chains that one kernel could run, and those that it can't."""
-    from core.fusion.persistent import propose, refusals
+    """What one kernel could run together, and what it can't: chains, and products of one input."""
+    from core.fusion.propose import propose, refusals
     from core.fusion.residence import NAMES, places, unserved
     from templates.gpu import KNOWN_GPUS
+    from templates.workload import Pair
 
-    table = _table("Chains of two regions", "first", "then", "one kernel", "reason")
+    table = _table("Regions that share a tensor", "regions", "one kernel", "reason")
     for p in propose(session.graph, session.plan):
-        found = [NAMES[r] for r in places(p.workload)]
-        if not found:
-            _row(table, p.first, p.second, "no", unserved(p.workload, KNOWN_GPUS["h200"]) or "")
-            continue
-        where = f"it can stay in {' or '.join(found)}"
-        _row(
-            table, p.first, p.second, "if faster",
-            f"{p.reason}; {where}; `tune --persistent FILE` measures both forms",
-        )  # fmt: skip
+        ids, reason = " ".join(p.regions), p.reason
+        if isinstance(p.workload, Pair):
+            found = [NAMES[r] for r in places(p.workload)]
+            if not found:
+                _row(table, ids, "no", unserved(p.workload, KNOWN_GPUS["h200"]) or "")
+                continue
+            reason = f"{reason}; it can stay in {' or '.join(found)}"
+        _row(table, ids, "if faster", f"{reason}; `tune --persistent FILE` measures both forms")
     for refusal in refusals(session.graph, session.plan):
         first, second = (session.plan.region_of(n) for n in (refusal.anchor, refusal.node))
-        _row(table, first.id if first else "", second.id if second else "", "no", refusal.reason)
+        _row(table, " ".join(r.id for r in (first, second) if r), "no", refusal.reason)
     return table
 
 

@@ -132,7 +132,7 @@ def _tune_pairs(args: argparse.Namespace, reporter: Reporter, session: "Session"
     """Tunes the plan and its proposals in one run, then writes the plan with the pairs that were faster."""
     from core.fusion.decide import decide
     from core.fusion.files import save_plan
-    from core.fusion.persistent import propose
+    from core.fusion.propose import propose
     from core.records.store import Records
     from core.tuner.local import gpu_here, local_job
 
@@ -149,7 +149,7 @@ def _tune_pairs(args: argparse.Namespace, reporter: Reporter, session: "Session"
         finally:
             records.close()
     for d in decisions:
-        reporter.log(f"{d.proposal.first} + {d.proposal.second} {'fused' if d.fused else 'not fused'}: {d.reason}")
+        reporter.log(f"{' + '.join(d.proposal.regions)} {'fused' if d.fused else 'not fused'}: {d.reason}")
     save_plan(made, args.persistent)
     return status
 

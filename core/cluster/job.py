@@ -12,8 +12,8 @@ from core.cluster.measurer import ClusterMeasurer
 from core.cluster.tasks import Code, Description, Parts, describe
 from core.device import GpuIdentity, resolve_gpu
 from core.errors import BoltError, WorkerLost
-from core.fusion.persistent import Proposal
 from core.fusion.plan import FusionPlan
+from core.fusion.propose import Proposal
 from core.records.rows import Identity
 from core.records.store import Records
 from core.tuner.events import Event, Listener, Note, WorkloadFinished

@@ -18,7 +18,7 @@ from core.export.memory import MemoryPlan
 from core.export.program import Port, Program, Space, TemplateStep
 from core.export.vendor import VendorGemm, vendor_unit
 from core.export.weights import WeightsFile
-from core.measure.args import args_of
+from core.measure.args import args_of, strides_of
 from core.paths import INCLUDE
 from templates import families
 from templates.family import Kernel, Launch
@@ -171,17 +171,22 @@ def _steps(program: Program, operator_of: dict[int, str]) -> list[dict[str, Any]
     names = kernel_names(program)
     for number, step in enumerate(program.steps):
         if isinstance(step, TemplateStep):
-            pointers = [(f, getattr(step, f)) for f in _POINTERS if getattr(step, f) is not None]
-            steps.append(
-                {"number": number, "kernel": names[number], "pointers": pointers, "fields": _fields(step, program),
-                 "first_byte": step.first * program.buffers[step.d].dtype.itemsize}
-            )  # fmt: skip
+            pointers = _pointers(step, program)
+            fields = _fields(step, program)
+            steps.append({"number": number, "kernel": names[number], "pointers": pointers, "fields": fields})
         else:
             steps.append(
                 {"number": number, "kernel": "", "operator": operator_of[number], "inputs": step.inputs,
                  "outputs": step.outputs}
             )  # fmt: skip
     return steps
+
+
+def _pointers(step: TemplateStep, program: Program) -> list[tuple[str, int, int]]:
+    """(field, buffer, byte of the buffer) of every operand there is."""
+    first = {name: part.first for name, part in step.slices} | {"d": step.first}
+    given = [(f, index) for f in _POINTERS if (index := getattr(step, f)) is not None]
+    return [(f, index, first.get(f, 0) * program.buffers[index].dtype.itemsize) for f, index in given]
 
 
 def _fields(step: TemplateStep, program: Program) -> list[tuple[str, str]]:
@@ -192,6 +197,9 @@ def _fields(step: TemplateStep, program: Program) -> list[tuple[str, str]]:
     if args.pdl and any(space is not Space.CONSTANT for space in read_early):
         args.pdl = 2  # bolt/abi.h: they too wait for the kernel in front
     args.ldd = step.pitch or args.ldd
+    for name, part in step.slices:
+        for field in strides_of(step.workload, name):
+            setattr(args, field, part.stride(getattr(args, field)))
     skipped = (*_POINTERS, "workspace", "workspace_bytes", "sm_count", "reserved")
     names = [str(field[0]) for field in args._fields_ if field[0] not in skipped]
     values = [(n, getattr(args, n)) for n in names]

@@ -18,7 +18,7 @@ from core.export.operations import (
     result_elements,
 )
 from core.export.placement import placements
-from core.export.program import Buffer, OperatorStep, Port, Program, Space, Step
+from core.export.program import Buffer, OperatorStep, Port, Program, Slice, Space, Step
 from core.fusion.values import native_dtype, stored_dtype
 from core.graph.ir import Graph
 from templates.types import DType
@@ -33,11 +33,14 @@ _NUMPY = {
 
 @dataclass(frozen=True)
 class Form:
-    """One way a tensor may lie in memory. `channels`: the innermost extent is padded with zeros to this; 0 if not."""
+    """One way a tensor may lie in memory. `channels`: the innermost extent is padded with zeros to this; 0 if not.
+    `slice`: it is dense but for its rows, which are those of a wider matrix.
+    """
 
     layout: L.Layout
     dtype: DType
     channels: int = 0
+    slice: Slice | None = None
 
 
 class Builder:
@@ -96,9 +99,21 @@ class Builder:
     def need_any(self, tensor: str, layout: L.Layout) -> int:
         """As `need`, for kernels that read any number type: takes the tensor as it is stored in this layout."""
         for form, index in self._forms.get(tensor, {}).items():
-            if form.layout == layout and not form.channels:
+            if form.layout == layout and not form.channels and form.slice is None:
                 return index
         return self.need(tensor, layout)
+
+    def view(
+        self, tensor: str, layout: L.Layout, steps: Sequence[tuple[int, int]], dtype: DType | None = None
+    ) -> tuple[int, Slice | None]:
+        """As `need`, for kernels that take strides: a slice is read where it lies if the walk `steps`, (extent, stride
+        in dense memory) of each dimension, has strides in it too. `dtype` None: the kernel reads any number type.
+        """
+        for form, index in self._forms.get(tensor, {}).items():
+            fits = form.layout == layout and not form.channels and dtype in (None, form.dtype)
+            if fits and (form.slice is None or form.slice.walks(steps)):
+                return index, form.slice
+        return self.need(tensor, layout, dtype), None
 
     def result(self, tensor: str, layout: L.Layout, dtype: DType | None = None) -> int:
         """The buffer a step writes the tensor to.
@@ -117,6 +132,16 @@ class Builder:
         self._forms[tensor] = {form: index}
         return index
 
+    def side_by_side(self, tensors: Sequence[tuple[str, L.Layout]], widths: Sequence[int], dtype: DType) -> int:
+        """The buffer of a matrix in which each tensor has `widths` columns and, but for its rows, its layout."""
+        pitch, first = sum(widths), 0
+        rows = self.graph.types[tensors[0][0]].size // widths[0]
+        joint = self._buffer(dtype, rows * pitch, Space.ARENA, tensors[0][0])
+        for (tensor, layout), width in zip(tensors, widths, strict=True):
+            self._forms[tensor] = {Form(layout, dtype, slice=Slice(first, width, pitch)): joint}
+            first += width
+        return joint
+
     def scratch(self, dtype: DType, elements: int, node: str) -> int:
         """A buffer for a result that nobody reads but the kernel writes."""
         return self._buffer(dtype, elements, Space.ARENA, f"{node}/unread")
@@ -127,7 +152,7 @@ class Builder:
         for form, index in self._forms.get(source, {}).items():
             layout = moved(form.layout) if not form.channels else None
             if layout is not None:
-                found[Form(layout, form.dtype)] = index
+                found[Form(layout, form.dtype, slice=form.slice)] = index
         if found:
             self._forms[tensor] = found
         return bool(found)
@@ -165,17 +190,17 @@ class Builder:
     def _closest(self, forms: dict[Form, int], wanted: Form) -> Form:
         """The cheapest form to convert from: the same layout first, then the same type, never a padded one."""
         usable = [f for f in forms if not f.channels]
-        return min(usable, key=lambda f: (f.layout != wanted.layout, f.dtype != wanted.dtype))
+        return min(usable, key=lambda f: (f.layout != wanted.layout, f.slice is not None, f.dtype != wanted.dtype))
 
     def _convert(self, tensor: str, source: Form, read: int, form: Form, write: int) -> None:
         if form.channels:
             self._pad_channels(tensor, source, read, form, write)
             return
-        operation = conversion(source.layout, form.layout)
+        operation = conversion(source.layout, form.layout, source.slice)
         if operation is None:  # orders that share no factors meet in row-major
             between = self._buffer(form.dtype, form.layout.size, Space.ARENA, tensor)
             plain = L.row_major(self.graph.shape(tensor))
-            first, second = conversion(source.layout, plain), conversion(plain, form.layout)
+            first, second = conversion(source.layout, plain, source.slice), conversion(plain, form.layout)
             assert first is not None and second is not None
             self.emit((), first, (read,), (between,))
             self.emit((), second, (between,), (write,))
@@ -186,7 +211,7 @@ class Builder:
         n, c, *spatial = self.graph.shape(tensor)
         pixels = prod(spatial)
         pieces = L.dims(source.layout, (n, c, pixels))
-        if pieces is None or any(len(p) > 1 for p in pieces):
+        if pieces is None or source.slice is not None or any(len(p) > 1 for p in pieces):
             plain = Form(L.row_major(self.graph.shape(tensor)), source.dtype)
             read = self.need(tensor, plain.layout, plain.dtype)
             pieces = L.dims(plain.layout, (n, c, pixels))
@@ -225,13 +250,22 @@ def to_bf16(array: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(array), np.uint16(0x7FC0), rounded)
 
 
-def conversion(source: L.Layout, target: L.Layout) -> Pointwise | TiledTranspose | None:
-    """The operation that rewrites memory from one layout to the other; None when they share no factors."""
-    cuts = [*L.cuts_of(source.extents), *L.cuts_of(target.extents)]
+def conversion(
+    source: L.Layout, target: L.Layout, part: Slice | None = None
+) -> Pointwise | TiledTranspose | None:  # fmt: skip
+    """The operation that rewrites memory from one layout (of a slice) to the other; None when they share no factors."""
+    cuts = [*L.cuts_of(source.extents), *L.cuts_of(target.extents), *(_row_cuts(source, part) if part else ())]
     read, write = L.refined(source, cuts), L.refined(target, cuts)
     if read is None or write is None:
         return None
     read_strides = L.Layout(*read).strides
+    if part is not None:
+        if not part.walks(zip(read[0], read_strides, strict=True)):
+            return None
+        extents, strides = merged(
+            [write[0][f] for f in write[1]], [[part.stride(read_strides[f]) for f in write[1]]]
+        )  # fmt: skip
+        return Pointwise(tuple(extents), (Operand(tuple(strides[0]), part.first),), (), (0,))
     extents, strides = merged([write[0][f] for f in write[1]], [[read_strides[f] for f in write[1]]])
     contiguous = strides[0].index(1) if 1 in strides[0] else len(extents) - 1
     if contiguous != len(extents) - 1 and min(extents[contiguous], extents[-1]) >= _TILE_FROM:
@@ -240,6 +274,15 @@ def conversion(source: L.Layout, target: L.Layout) -> Pointwise | TiledTranspose
         batch = tuple(a for i, a in enumerate(axes) if i not in (contiguous, len(axes) - 1))
         return TiledTranspose(batch, axes[contiguous], axes[-1])
     return Pointwise(tuple(extents), (Operand(tuple(strides[0])),), (), (0,))
+
+
+def _row_cuts(of: L.Layout, part: Slice) -> list[int]:
+    """Where a factor runs over the end of a slice's rows, in elements of the tensor."""
+    return [
+        prod(of.extents[i + 1 :]) * (part.width // stride)
+        for i, (extent, stride) in enumerate(zip(of.extents, of.strides, strict=True))
+        if stride < part.width < stride * extent and part.width % stride == 0
+    ]
 
 
 def merged(extents: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:

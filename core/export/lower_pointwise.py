@@ -31,15 +31,19 @@ def lower_pointwise(
     assert pieces is not None
     factors = sorted((f for dim in pieces for f in dim), key=lambda f: -f.stride)
     walks = [operand_strides(pieces, graph.shape(t), shape) for t in expression.operands]
-    inputs = []
-    for tensor, strides in zip(expression.operands, walks, strict=True):
+    own = [f.extent for dim in pieces for f in dim]
+    inputs, offsets = [], []
+    for i, (tensor, strides) in enumerate(zip(expression.operands, walks, strict=True)):
         layout = induced_layout(pieces, graph.shape(tensor), shape)
-        inputs.append(read_operand(builder, tensor, layout, strides))
+        buffer, walks[i], offset = read_operand(builder, tensor, layout, own, strides)
+        inputs.append(buffer)
+        offsets.append(offset)
     order = {f: i for i, f in enumerate(factors)}
     flat = [order[f] for dim in pieces for f in dim]
     ordered = [[w[flat.index(i)] for i in range(len(flat))] for w in walks]
     extents, strides_of = merged([f.extent for f in factors], [*ordered, [f.stride for f in factors]])
-    operation = Pointwise(tuple(extents), tuple(Operand(tuple(s)) for s in strides_of[:-1]), body, values)
+    operands = tuple(Operand(tuple(s), o) for s, o in zip(strides_of[:-1], offsets, strict=True))
+    operation = Pointwise(tuple(extents), operands, body, values)
     outputs = [builder.result(t, target) for t in results]
     builder.emit([n.name for n in nodes], operation, inputs, outputs)
 
@@ -80,11 +84,16 @@ def operand_strides(pieces: list[list[L.Factor]], shape: Sequence[int], full: Se
     return strides
 
 
-def read_operand(builder: Builder, tensor: str, layout: L.Layout, strides: Sequence[int]) -> int:
-    """The buffer to read an operand from; a constant that broadcasts stays in float32."""
+def read_operand(
+    builder: Builder, tensor: str, layout: L.Layout, extents: Sequence[int], strides: Sequence[int]
+) -> tuple[int, list[int], int]:
+    """(buffer, strides, offset) to read an operand with, which has these strides where it is dense; a slice is read
+    where it lies. A constant that broadcasts stays in float32.
+    """
     kind = builder.graph.types[tensor]
     value = builder.graph.constant(tensor)
     if value is None:
-        return builder.need_any(tensor, layout)
+        index, part = builder.view(tensor, layout, list(zip(extents, strides, strict=True)))
+        return (index, [part.stride(s) for s in strides], part.first) if part else (index, list(strides), 0)
     small = kind.dtype.is_float and any(s == 0 for s in strides)
-    return builder.need(tensor, layout, DType.F32 if small else None)
+    return builder.need(tensor, layout, DType.F32 if small else None), list(strides), 0

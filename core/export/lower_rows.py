@@ -31,30 +31,34 @@ def lower_rows(
     target = row_layout(builder, space, full, preferred)
     pieces = L.dims(target, space.shape)
     assert pieces is not None
-    inputs = []
+    inputs, offsets, strides = [], [], []
+    extents_of = [f.extent for dim in pieces for f in dim]
     for tensor, shape in zip(expression.operands, shapes, strict=True):
-        strides = operand_strides(pieces, shape, space.shape)
-        inputs.append(read_operand(builder, tensor, induced_layout(pieces, shape, space.shape), strides))
-    outputs, written = [], []
+        layout, dense = induced_layout(pieces, shape, space.shape), operand_strides(pieces, shape, space.shape)
+        buffer, walk, offset = read_operand(builder, tensor, layout, extents_of, dense)
+        inputs.append(buffer)
+        strides.append(walk)
+        offsets.append(offset)
+    outputs = []
     for tensor in results:
         own = space.shape if graph.shape(tensor) == space.whole else space.reduced
-        written.append(own)
+        strides.append(operand_strides(pieces, own, space.shape))
+        offsets.append(0)
         outputs.append(builder.result(tensor, induced_layout(pieces, own, space.shape)))
-    extents, row, walks = _walk(pieces, space, [*shapes, *written])
-    operands = [Operand(tuple(w)) for w in walks]
+    extents, row, walks = _walk(pieces, space, strides)
+    operands = [Operand(tuple(w), o) for w, o in zip(walks, offsets, strict=True)]
     count = len(shapes)
     operation = Rows(extents, row, tuple(operands[:count]), body, values, tuple(operands[count:]))
     builder.emit([n.name for n in nodes], operation, inputs, outputs)
 
 
 def _walk(
-    pieces: list[list[L.Factor]], space: RowSpace, shapes: Sequence[Sequence[int]]
+    pieces: list[list[L.Factor]], space: RowSpace, strides: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], int, list[list[int]]]:
-    """(extents, how many of them are the row's, strides of each shape); the outer ones first, each part sorted."""
+    """(extents, how many of them are the row's, each operand's strides); the outer ones first, each part sorted."""
     flat = [(f, i in space.axes) for i, dim in enumerate(pieces) for f in dim]
-    strides = [operand_strides(pieces, s, space.shape) for s in shapes]
     extents: list[int] = []
-    walks: list[list[int]] = [[] for _ in shapes]
+    walks: list[list[int]] = [[] for _ in strides]
     row = 0
     for inside in (False, True):
         order = sorted((i for i, (_, own) in enumerate(flat) if own == inside), key=lambda i: -flat[i][0].stride)

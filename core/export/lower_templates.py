@@ -1,7 +1,6 @@
 """Lowers tuned regions: operands into the layouts their kernels read, weights packed once, here."""
 
 from collections.abc import Mapping
-from math import prod
 
 import numpy as np
 
@@ -10,7 +9,9 @@ from core.export import layout as L
 from core.export.expressions import attribute
 from core.export.forms import Builder
 from core.export.lower_attention import lower_attention
+from core.export.lower_parallel import lower_parallel
 from core.export.operations import DirectConv
+from core.export.pack import Slices, as_kn, krsc, nk, output_layout, rows_and_columns, rows_of_a
 from core.export.program import OperatorStep, TemplateStep
 from core.export.vendor import VendorGemm, vendor_gemm
 from core.fusion.plan import Region
@@ -25,7 +26,8 @@ from templates.workload import ConvWorkload, GemmWorkload, Pair, Single
 def lower_template(builder: Builder, region: Region, choices: Mapping[str, Choice]) -> None:
     """Append the step of a tuned region. Raises ExportError when a GEMM has no kernel."""
     anchor = builder.graph.node(region.nodes[0])
-    if isinstance(region.workload, ConvWorkload):
+    several = region.operands is not None and region.operands.columns
+    if isinstance(region.workload, ConvWorkload) and not several:
         _conv(builder, region, anchor, region.workload, choices.get(region.workload.key))
         return
     assert region.workload is not None
@@ -35,7 +37,9 @@ def lower_template(builder: Builder, region: Region, choices: Mapping[str, Choic
         raise ExportError(
             f"no kernel for {region.workload.key} ({anchor.name!r})", "tune the model, or choose another --gpu"
         )
-    if isinstance(region.workload, AttentionWorkload):
+    if several:
+        lower_parallel(builder, region, choice, vendor)
+    elif isinstance(region.workload, AttentionWorkload):
         lower_attention(builder, region, region.workload, choice)
     elif isinstance(region.workload, Pair):
         _pair(builder, region, anchor, region.workload, choice)
@@ -63,7 +67,7 @@ def _conv(builder: Builder, region: Region, anchor: Node, work: ConvWorkload, ch
     shape = graph.shape(anchor.inputs[0])
     padded = work.c if work.c != shape[1] else 0
     a = builder.need(region.operands.a, L.channels_last(shape), channels=padded)
-    weight = _krsc(graph.constants[region.operands.b], work)
+    weight = krsc(graph.constants[region.operands.b], work)
     b = builder.constant(weight, builder.dtype, region.operands.b, "krsc", work.c)
     target = L.channels_last(graph.shape(region.outputs[0]))
     bias, source = _epilogue_operands(builder, work, region.operands.bias, region.operands.source, target)
@@ -79,25 +83,24 @@ def _conv(builder: Builder, region: Region, anchor: Node, work: ConvWorkload, ch
     builder.steps.append(OperatorStep(region.nodes, direct, inputs, (d,)))
 
 
-def _krsc(weight: np.ndarray, work: ConvWorkload) -> np.ndarray:
-    """ONNX's (K, C/groups, R, S) as (K, R, S, C/groups), channels padded with zeros to the workload's."""
-    channels = work.c // work.groups
-    krsc = weight.reshape(work.k, -1, work.r, work.s).transpose(0, 2, 3, 1)
-    return np.pad(krsc, ((0, 0), (0, 0), (0, 0), (0, channels - krsc.shape[3])))
-
-
 def _conv_as_gemm(builder: Builder, region: Region, anchor: Node, choice: Choice, vendor: VendorGemm | None) -> None:
     """A 1x1 conv: channels-last activations are the row-major A, the (K, C) filters the column-major B."""
     work, operands = region.workload, region.operands
     assert isinstance(work, GemmWorkload) and operands is not None
     shape = builder.graph.shape(anchor.inputs[0])
     padded = work.k if work.k != shape[1] else 0
-    a = builder.need(operands.a, L.channels_last(shape), channels=padded)
-    b = builder.constant(_nk(builder.graph.constants[operands.b], work), builder.dtype, operands.b, "nk", work.k)
+    slices: Slices = ()
+    if padded:
+        a = builder.need(operands.a, L.channels_last(shape), channels=padded)
+    else:
+        a, slices = rows_of_a(builder, operands.a, L.channels_last(shape), work, vendor is not None)
+    b = builder.constant(nk(builder.graph.constants[operands.b], work), builder.dtype, operands.b, "nk", work.k)
     target = L.channels_last(builder.graph.shape(region.outputs[0]))
     bias, source = _epilogue_operands(builder, work, operands.bias, operands.source, target)
     d = builder.result(region.outputs[0], target, work.epilogue.output)
-    builder.steps.append(TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source, vendor))
+    builder.steps.append(
+        TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source, vendor, slices=slices)
+    )
 
 
 def _gemm(builder: Builder, region: Region, anchor: Node, choice: Choice, vendor: VendorGemm | None) -> None:
@@ -106,18 +109,20 @@ def _gemm(builder: Builder, region: Region, anchor: Node, choice: Choice, vendor
     graph = builder.graph
     shape_a, out = graph.shape(operands.a), graph.shape(region.outputs[0])
     weight = graph.constant(operands.b)
-    order, a_layout = _rows_and_columns(builder, operands.a, work, weight is not None)
-    a = builder.need(operands.a, a_layout)
+    order, a_layout = rows_and_columns(builder, operands.a, work, weight is not None)
+    a, slices = rows_of_a(builder, operands.a, a_layout, work, vendor is not None)
     if weight is not None:
-        matrix = _as_kn(weight, anchor, work)[..., order, :]
+        matrix = as_kn(weight, anchor, work)[..., order, :]
         packed = matrix.swapaxes(-1, -2) if work.layout_b == MatrixLayout.COL else matrix
         b = builder.constant(packed, builder.dtype, operands.b, str(work.layout_b), tuple(order[:2]), a_layout)
     else:
         b = builder.need(operands.b, _activation_b(graph.shape(operands.b), anchor, work))
-    target = _output_layout(a_layout, shape_a, out) if work.batch == 1 else L.row_major(out)
+    target = output_layout(a_layout, shape_a, out) if work.batch == 1 else L.row_major(out)
     bias, source = _epilogue_operands(builder, work, operands.bias, operands.source, target)
     d = builder.result(region.outputs[0], target, work.epilogue.output)
-    builder.steps.append(TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source, vendor))
+    builder.steps.append(
+        TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, source, vendor, slices=slices)
+    )
 
 
 def _pair(builder: Builder, region: Region, anchor: Node, work: Pair, choice: Choice) -> None:
@@ -128,64 +133,35 @@ def _pair(builder: Builder, region: Region, anchor: Node, work: Pair, choice: Ch
         raise ExportError(f"no kernel for {work.key} ({anchor.name!r})", "tune the model, or take the pair apart")
     second = next(n for n in map(graph.node, region.nodes) if operands.b1 in n.inputs and n is not anchor)
     out = graph.shape(region.outputs[0])
+    slices: Slices = ()
     if anchor.op == "Conv":
         shape = graph.shape(anchor.inputs[0])
         weight, channels = graph.constants[operands.b], first.c if isinstance(first, ConvWorkload) else first.k
         a = builder.need(operands.a, L.channels_last(shape), channels=channels if channels != shape[1] else 0)
         if isinstance(first, ConvWorkload):
-            b = builder.constant(_krsc(weight, first), builder.dtype, operands.b, "krsc", channels)
+            b = builder.constant(krsc(weight, first), builder.dtype, operands.b, "krsc", channels)
         else:
-            b = builder.constant(_nk(weight, first), builder.dtype, operands.b, "nk", channels)
-        matrix = _nk(graph.constants[operands.b1], work.second)
+            b = builder.constant(nk(weight, first), builder.dtype, operands.b, "nk", channels)
+        matrix = nk(graph.constants[operands.b1], work.second)
         b1 = builder.constant(matrix, builder.dtype, operands.b1, "nk", work.second.k)
         target = L.channels_last(out)
     else:
         assert isinstance(first, GemmWorkload)
-        order, a_layout = _rows_and_columns(builder, operands.a, first, True)
-        a = builder.need(operands.a, a_layout)
-        matrix = _as_kn(graph.constants[operands.b], anchor, first)[order, :]
+        order, a_layout = rows_and_columns(builder, operands.a, first, True)
+        a, slices = rows_of_a(builder, operands.a, a_layout, first, False)
+        matrix = as_kn(graph.constants[operands.b], anchor, first)[order, :]
         b = builder.constant(matrix.T, builder.dtype, operands.b, str(first.layout_b), tuple(order[:2]), a_layout)
-        matrix = _as_kn(graph.constants[operands.b1], second, work.second)
+        matrix = as_kn(graph.constants[operands.b1], second, work.second)
         b1 = builder.constant(matrix.T, builder.dtype, operands.b1, "pair")
-        target = _output_layout(a_layout, graph.shape(operands.a), out)
+        target = output_layout(a_layout, graph.shape(operands.a), out)
     bias, _ = _epilogue_operands(builder, first, operands.bias, "", target)
     bias1, source1 = _epilogue_operands(builder, work.second, operands.bias1, operands.source1, target)
     d = builder.result(region.outputs[0], target, work.epilogue.output)
     builder.steps.append(
-        TemplateStep(region.nodes, region.id, work, choice, a, b, d, bias, b1=b1, bias1=bias1, source1=source1)
+        TemplateStep(
+            region.nodes, region.id, work, choice, a, b, d, bias, b1=b1, bias1=bias1, source1=source1, slices=slices
+        )
     )
-
-
-def _nk(weight: np.ndarray, work: GemmWorkload) -> np.ndarray:
-    """The filters of a 1x1 convolution as (K, C), channels padded with zeros to the workload's."""
-    matrix = weight.reshape(work.n, -1)
-    return np.pad(matrix, ((0, 0), (0, work.k - matrix.shape[1])))
-
-
-def _rows_and_columns(builder: Builder, a: str, work: GemmWorkload, foldable: bool) -> tuple[np.ndarray, L.Layout]:
-    """(order of K in memory, layout of A): any layout whose last dimension is innermost serves a constant B.
-
-    The order of K's elements is folded into B's rows; the order of the rows of A is carried over to D.
-    """
-    shape = builder.graph.shape(a)
-    columns = np.arange(work.k)
-    if foldable and work.batch == 1 and work.layout_a == MatrixLayout.ROW:
-        for layout in builder.layouts(a):
-            pieces = L.dims(layout, shape)
-            if pieces is None:
-                continue
-            k = sorted(pieces[-1], key=lambda f: -f.stride)
-            if prod(f.extent for f in k) == work.k and (not k or k[0].stride * k[0].extent == work.k):
-                own = L.from_dims([pieces[-1]])
-                return L.pack(columns, own), layout
-    return columns, L.row_major(shape)
-
-
-def _as_kn(weight: np.ndarray, anchor: Node, work: GemmWorkload) -> np.ndarray:
-    """A constant B as (..., K, N)."""
-    if anchor.op == "Gemm" and attribute(anchor, "transB", 0):
-        weight = weight.T
-    return weight.reshape(-1, work.k, work.n) if work.batch > 1 else weight.reshape(work.k, work.n)
 
 
 def _activation_b(shape: tuple[int, ...], anchor: Node, work: GemmWorkload) -> L.Layout:
@@ -195,16 +171,6 @@ def _activation_b(shape: tuple[int, ...], anchor: Node, work: GemmWorkload) -> L
         return L.row_major(shape)
     rank = len(shape)
     return L.layout(shape, (*range(rank - 2), rank - 1, rank - 2))
-
-
-def _output_layout(a: L.Layout, shape_a: tuple[int, ...], out: tuple[int, ...]) -> L.Layout:
-    """D's rows in the order of A's, N innermost."""
-    pieces = L.dims(a, shape_a)
-    rows = L.from_dims(pieces[:-1]) if pieces is not None else L.row_major(shape_a[:-1])
-    if rows.is_row_major:
-        return L.row_major(out)
-    extents, order = rows.extents, rows.order
-    return L.layout((*extents, out[-1]), (*order, len(extents)))
 
 
 def _epilogue_operands(

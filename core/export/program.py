@@ -1,6 +1,6 @@
 """The lowered model: buffers, constants and steps in order. Nothing of ONNX is left but names for the report."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -42,10 +42,30 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Slice:
+    """Columns of a wider matrix: what would be dense memory is cut into rows of `width` elements, which lie `pitch`
+    elements apart, the first one from element `first` on.
+    """
+
+    first: int
+    width: int
+    pitch: int
+
+    def stride(self, dense: int) -> int:
+        """The step here that is the step `dense` in dense memory."""
+        return dense if dense < self.width else dense // self.width * self.pitch
+
+    def walks(self, steps: Iterable[tuple[int, int]]) -> bool:
+        """Whether a walk of these (extent, dense stride) has strides here: none of them ends within another row."""
+        return all(e == 1 or s * e <= self.width or s % self.width == 0 for e, s in steps)
+
+
+@dataclass(frozen=True)
 class TemplateStep:
     """A tuned kernel. Operands are buffer indices; `bias` and `source` are None where the epilogue takes none.
 
     Its rows lie `pitch` elements apart in `d`, from element `first` on; a pitch of 0 means densely packed ones.
+    `slices`: operands (a, b, b1) that are columns of a wider matrix, by name.
     """
 
     nodes: tuple[str, ...]
@@ -63,6 +83,7 @@ class TemplateStep:
     source1: int | None = None
     first: int = 0
     pitch: int = 0
+    slices: tuple[tuple[str, Slice], ...] = ()
 
     @property
     def candidate(self) -> Candidate:

@@ -25,6 +25,14 @@ class Draft:
     refusals: tuple[Refusal, ...] = ()
 
 
+@dataclass(frozen=True)
+class Objection:
+    """Why nodes can't be one region, and the node that stands in the way."""
+
+    reason: str
+    node: str
+
+
 def assemble(
     graph: Graph,
     dtype: DType,

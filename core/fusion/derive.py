@@ -1,18 +1,19 @@
 """Whether a group of nodes can run as one kernel, which one, and if not, which node stands in the way and why."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
 from core.export.operators import refusal
 from core.export.rows import ROW_OPERATORS, row_space
-from core.fusion.assemble import Draft, borders
+from core.fusion.assemble import Draft, Objection, borders
 from core.fusion.attention import attention_of
 from core.fusion.grow import Growth, grow
 from core.fusion.operators import ANCHORS, kind_of
-from core.fusion.persistent import Objection, join
+from core.fusion.parallel import merge
+from core.fusion.persistent import join
 from core.fusion.plan import Kind, Refusal
-from core.fusion.rows import row_draft
+from core.fusion.rows import row_draft, waits_for_itself
 from core.fusion.shuffle import channel_shuffle
 from core.fusion.values import counted, listed, uncompilable
 from core.fusion.workload_of import Anchor, anchor_of
@@ -36,6 +37,8 @@ def derive(graph: Graph, names: Sequence[str], dtype: DType, native: DType) -> D
     if found is not None:
         return found
     anchors = [n for n in nodes if n.op in ANCHORS]
+    if len(anchors) > 1 and len({a.inputs[0] for a in anchors}) == 1:
+        return _parallel(graph, anchors, nodes, dtype, native)
     if len(anchors) == 2:
         return _pair(graph, anchors, nodes, dtype, native)
     if len(anchors) > 2:
@@ -72,8 +75,7 @@ def _around(graph: Graph, anchor: Node, nodes: Sequence[Node], dtype: DType, nat
     found = supported_anchor(graph, anchor, dtype, native)
     if isinstance(found, Draft):
         return Objection(found.reason, anchor.name) if len(nodes) > 1 else found
-    leave_out = "the plan leaves {} out"
-    grown = grow(graph, found, native, dtype, lambda n: None if n.name in wanted else leave_out.format(n.name))
+    grown = grow(graph, found, native, dtype, _all_but(wanted))
     taken = {n.name for n in grown.nodes}
     missing = [n for n in nodes if n.name not in taken]
     if not missing:
@@ -86,6 +88,11 @@ def _around(graph: Graph, anchor: Node, nodes: Sequence[Node], dtype: DType, nat
             f"{first.name} does not follow directly on {grown.nodes[-1].name}; an epilogue is a chain", first.name
         )
     return Objection(grown.stop_reason, first.name)
+
+
+def _all_but(wanted: Set[str]) -> Callable[[Node], str | None]:
+    """Refuses every node that is not wanted."""
+    return lambda node: None if node.name in wanted else f"the plan leaves {node.name} out"
 
 
 def _pair(
@@ -103,6 +110,25 @@ def _pair(
             return Objection(part.reason, anchor.name)
     first, second = (p for p in parts if isinstance(p, Draft))
     return join(graph, first, second)
+
+
+def _parallel(
+    graph: Graph, anchors: Sequence[Node], nodes: Sequence[Node], dtype: DType, native: DType
+) -> Draft | Objection:
+    """Anchors of one input, each with its epilogue, as one kernel."""
+    wanted = {n.name for n in nodes}
+    drafts: list[Draft] = []
+    for anchor in anchors:
+        found = supported_anchor(graph, anchor, dtype, native)
+        if isinstance(found, Draft):
+            return Objection(found.reason, anchor.name)
+        others = wanted.difference(n for d in drafts for n in d.nodes)
+        drafts.append(anchor_draft(grow(graph, found, native, dtype, _all_but(others))))
+    taken = {n for d in drafts for n in d.nodes}
+    missing = next((n.name for n in nodes if n.name not in taken), None)
+    if missing is not None:
+        return Objection(f"{missing} is part of no epilogue of {listed([a.name for a in anchors])}", missing)
+    return merge(graph, drafts)
 
 
 # --- regions without an anchor -------------------------------------------------------------------------------------
@@ -144,7 +170,13 @@ def _without_anchor(graph: Graph, nodes: Sequence[Node]) -> Draft | Objection:
             return Objection(f"{node.name}: {refused}", node.name)
     if any(n.op in ROW_OPERATORS for n in nodes):
         space = row_space(graph, nodes)
-        return Objection(space, nodes[0].name) if isinstance(space, str) else row_draft(nodes)
+        if isinstance(space, str):
+            return Objection(space, nodes[0].name)
+        if waits_for_itself(graph, [n.name for n in nodes], {}):
+            return Objection(
+                "a node outside reads one of its results and makes what another node of it reads", nodes[0].name
+            )
+        return row_draft(nodes)
     _, outputs = borders(graph, [n.name for n in nodes])
     if len(outputs) != 1:
         makers = [p.name for p in map(graph.producer, outputs) if p]

@@ -1,106 +1,16 @@
 """Persistent fusion: two regions in one kernel, the intermediate never in memory (paper section 3.1.1).
 
-The planner does not make such regions by itself: whether one is faster than its two parts is a matter of measuring
-(core.fusion.decide). Here is what could be one, and why a chain could not.
+Here is what can be one, and why a chain can't; what is proposed of it: core.fusion.propose.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from core.fusion.assemble import Draft
-from core.fusion.grow import banned
-from core.fusion.plan import FusionPlan, Kind, Operands, Refusal, Region
-from core.fusion.residence import unserved
+from core.fusion.assemble import Draft, Objection
+from core.fusion.plan import Kind, Operands
 from core.fusion.values import many_readers
 from core.graph.ir import Graph
-from templates.family import Family
-from templates.gpu import GpuSpec
 from templates.types import MatrixLayout
 from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair
-
-
-@dataclass(frozen=True)
-class Objection:
-    """Why nodes can't be one region, and the node that stands in the way."""
-
-    reason: str
-    node: str
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """Two regions of a plan that could be one, by their ids. `parts` are the keys of their own workloads."""
-
-    first: str
-    second: str
-    kind: Kind
-    nodes: tuple[str, ...]
-    workload: Pair
-    reason: str
-    parts: tuple[str, str]
-
-
-def propose(
-    graph: Graph, plan: FusionPlan, gpu: GpuSpec | None = None, families: Mapping[str, Family] | None = None
-) -> list[Proposal]:
-    """Every chain of two regions that one kernel could run, in the plan's order; chains of three give two proposals
-    that share a region. With a GPU, only those that a family has kernels for on it.
-    """
-    return [found for found in _considered(graph, plan, gpu, families) if isinstance(found, Proposal)]
-
-
-def refusals(
-    graph: Graph, plan: FusionPlan, gpu: GpuSpec | None = None, families: Mapping[str, Family] | None = None
-) -> list[Refusal]:
-    """Chains GEMM -> GEMM and convolution -> convolution that can't be one kernel, with the reason."""
-    return [found for found in _considered(graph, plan, gpu, families) if isinstance(found, Refusal)]
-
-
-def _considered(
-    graph: Graph, plan: FusionPlan, gpu: GpuSpec | None, families: Mapping[str, Family] | None
-) -> list[Proposal | Refusal]:
-    found: list[Proposal | Refusal] = []
-    for second in plan.regions:
-        first = _before(graph, plan, second)
-        if first is None:
-            continue
-        made = join(graph, _as_draft(first), _as_draft(second))
-        held = _held(plan, first, second)
-        refused = held or (made.reason if isinstance(made, Objection) else _unserved(made, gpu, families))
-        if refused:
-            found.append(Refusal(first.nodes[0], second.nodes[0], refused))
-        elif isinstance(made, Draft) and isinstance(made.workload, Pair):
-            assert first.workload is not None and second.workload is not None
-            parts = (first.workload.key, second.workload.key)
-            found.append(Proposal(first.id, second.id, made.kind, made.nodes, made.workload, made.reason, parts))
-    return found
-
-
-def _held(plan: FusionPlan, first: Region, second: Region) -> str | None:
-    """Why the user wants the two regions apart."""
-    pinned = next((r.id for r in (first, second) if r.pinned), None)
-    return f"{pinned} is pinned" if pinned else banned((*first.nodes, *second.nodes), [*map(frozenset, plan.forbidden)])
-
-
-def _unserved(made: Draft, gpu: GpuSpec | None, families: Mapping[str, Family] | None) -> str | None:
-    if gpu is None or not isinstance(made.workload, Pair):
-        return None
-    return unserved(made.workload, gpu, families)
-
-
-def _before(graph: Graph, plan: FusionPlan, second: Region) -> Region | None:
-    """The tuned region whose result is the left operand of a tuned region."""
-    if second.operands is None or isinstance(second.workload, Pair):
-        return None
-    producer = graph.producer(second.operands.a)
-    first = plan.region_of(producer.name) if producer is not None else None
-    if first is None or first.operands is None or first is second or isinstance(first.workload, Pair):
-        return None
-    return first
-
-
-def _as_draft(region: Region) -> Draft:
-    return Draft(region.kind, region.nodes, region.reason, region.workload, region.operands)
 
 
 def join(graph: Graph, first: Draft, second: Draft) -> Draft | Objection:

@@ -19,6 +19,7 @@ class Kind(StrEnum):
     B2B_GEMM = "b2b_gemm"
     B2B_CONV = "b2b_conv"
     DUAL_GEMM = "dual_gemm"
+    PARALLEL = "parallel"
     ATTENTION = "attention"
     POINTWISE = "pointwise"
     REDUCTION = "reduction"
@@ -29,7 +30,22 @@ class Kind(StrEnum):
     @property
     def tuned(self) -> bool:
         one = (Kind.GEMM, Kind.BATCHED_GEMM, Kind.CONV, Kind.DEPTHWISE_CONV, Kind.ATTENTION)
-        return self in (*one, Kind.B2B_GEMM, Kind.B2B_CONV)
+        return self in (*one, Kind.B2B_GEMM, Kind.B2B_CONV, Kind.PARALLEL)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """One of several products of the same A in one kernel: it makes `width` columns of the joint result.
+
+    `node` is its Conv, Gemm or MatMul, `output` the tensor behind its epilogue. `bias` may be empty where others have
+    one: then it is zero.
+    """
+
+    node: str
+    b: str
+    bias: str
+    output: str
+    width: int
 
 
 @dataclass(frozen=True)
@@ -38,7 +54,8 @@ class Operands:
 
     `bias` is a constant or a tensor of N elements, whatever its shape. `source` has the output's shape and may be a
     constant. What a constant `b` holds: core.fusion.workload_of. The last three are those of a pair's second operator.
-    Attention: `a` queries, `b` keys, `b1` values, `source` the mask.
+    Attention: `a` queries, `b` keys, `b1` values, `source` the mask. Parallel products: `columns` in their order, `b`
+    and `bias` those of the first.
     """
 
     a: str
@@ -48,6 +65,7 @@ class Operands:
     b1: str = ""
     bias1: str = ""
     source1: str = ""
+    columns: tuple[Columns, ...] = ()
 
 
 @dataclass(frozen=True)

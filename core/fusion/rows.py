@@ -69,7 +69,7 @@ def _grown(
                 continue
             wider = sorted((*group.values(), node), key=lambda n: position[n.name])
             names = [n.name for n in wider]
-            if not allowed(names) or isinstance(row_space(graph, wider), str) or _waits_for_itself(graph, names, owner):
+            if not allowed(names) or isinstance(row_space(graph, wider), str) or waits_for_itself(graph, names, owner):
                 continue
             group[node.name] = node
             grows = True
@@ -85,7 +85,7 @@ def _neighbours(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
     return list(found.values())
 
 
-def _waits_for_itself(graph: Graph, names: Sequence[str], owner: dict[str, tuple[str, ...]]) -> bool:
+def waits_for_itself(graph: Graph, names: Sequence[str], owner: dict[str, tuple[str, ...]]) -> bool:
     """Whether a result of the group leads back into it through other regions. Impossible with one way out."""
     inside = set(names)
     exits = [n for n in names if _leaves(graph, graph.node(n), inside)]

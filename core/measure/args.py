@@ -133,6 +133,16 @@ def _fill_attention(args: BoltArgs, work: AttentionWorkload) -> None:
         setattr(args, name, stride)
 
 
+def strides_of(workload: Workload, operand: str) -> tuple[str, ...]:
+    """The fields with the strides of a matrix operand of activations: a (of GEMMs and of pairs of them), or of
+    attention a, b (keys) or b1 (values)."""
+    if isinstance(workload, AttentionWorkload):
+        letter = {"a": "q", "b": "k", "b1": "v"}[operand]
+        return f"{letter}_batch", f"{letter}_head", f"{letter}_row"
+    assert operand == "a", operand
+    return "lda", "stride_a"
+
+
 def output_shape(workload: Workload) -> tuple[int, int]:
     """(rows, columns) of the output as a dense matrix: batch*M x N, or N*P*Q x K; of a pair the second operator's.
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from core.build.artifact import BuiltKernel
 from core.errors import BoltError, DeviceError, WorkerLost
-from core.fusion.persistent import Proposal
 from core.fusion.plan import FusionPlan
+from core.fusion.propose import Proposal
 from core.measure.measurement import Failure, Outcome
 from core.records.rows import Identity, RunSummary
 from core.records.store import Records, now
@@ -83,7 +83,7 @@ class TuningJob:
         self.options = options or Options()
         self.identity = identity
         self.run_id = uuid.uuid4().hex
-        self._regions = [*regions_of(work), *((f"{p.first}+{p.second}", p.workload) for p in proposals)]
+        self._regions = [*regions_of(work), *((p.name, p.workload) for p in proposals)]
         self._workloads = {w.key: w for _, w in self._regions}
         self._builder, self._measurers, self._records = builder, list(measurers), records
         self._families = all_families() if families is None else families

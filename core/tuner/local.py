@@ -9,8 +9,8 @@ from core.build.machine import LIGHT_NVCC_BYTES, cores, default_jobs
 from core.build.toolchain import Toolchain, find_toolchain
 from core.device import GpuIdentity, resolve_gpu
 from core.errors import DeviceError
-from core.fusion.persistent import Proposal
 from core.fusion.plan import FusionPlan
+from core.fusion.propose import Proposal
 from core.records.rows import Identity
 from core.records.store import Records
 from core.tuner.again import AgainJob

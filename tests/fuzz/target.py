@@ -19,9 +19,9 @@ from core.export.lower import lower
 from core.export.memory import lifetimes, plan_memory
 from core.export.weights import write_weights
 from core.fusion.files import load_plan, save_plan
-from core.fusion.persistent import propose
 from core.fusion.planner import plan
 from core.fusion.prepare import prepare
+from core.fusion.propose import propose
 from core.graph.repeats import find_repeats
 from core.importer.load import load_graph
 from templates.types import DType

@@ -118,7 +118,7 @@ def test_all_nine_light_models_are_there() -> None:
 def test_chains_for_one_kernel_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", "mlp"]) == 0
     told = capsys.readouterr().out
-    assert "Chains of two regions" in told and "if faster" in told and "tune --persistent" in told
+    assert "Regions that share a tensor" in told and "if faster" in told and "tune --persistent" in told
     assert run(["inspect", "dlrm", "--batch", "2048"]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert "it can stay in shared memory (smem)" in words, "512-256-1: only the tower stores a result of one column"

@@ -68,19 +68,27 @@ def _run(step, memory: Memory) -> None:
 
 
 def _template(step: TemplateStep, memory: Memory) -> np.ndarray:
-    def read(index):
-        return None if index is None else memory.view(index).astype(np.float32)
+    parts = dict(step.slices)
+
+    def read(name):
+        index = getattr(step, name)
+        if index is None:
+            return None
+        value, part = memory.view(index).astype(np.float32), parts.get(name)
+        if part is None:
+            return value
+        return value.reshape(-1, part.pitch)[:, part.first : part.first + part.width].reshape(-1)
 
     work = step.workload
     if isinstance(work, AttentionWorkload):
-        memory_of = {"q": read(step.a), "k": read(step.b), "v": read(step.b1)}
+        memory_of = {"q": read("a"), "k": read("b"), "v": read("b1")}
         if step.source is not None:
-            memory_of["mask"] = read(step.source)
+            memory_of["mask"] = read("source")
         return defined(work, memory_of)
     if isinstance(work, Pair):
-        middle = _single(work.first, read(step.a), read(step.b), read(step.bias), read(step.source))
-        return _single(work.second, middle, read(step.b1), read(step.bias1), read(step.source1))
-    return _single(work, read(step.a), read(step.b), read(step.bias), read(step.source))
+        middle = _single(work.first, read("a"), read("b"), read("bias"), read("source"))
+        return _single(work.second, middle, read("b1"), read("bias1"), read("source1"))
+    return _single(work, read("a"), read("b"), read("bias"), read("source"))
 
 
 def _single(work, a, b, bias, source) -> np.ndarray:

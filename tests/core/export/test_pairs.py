@@ -6,8 +6,8 @@ import pytest
 from core.export.lower import lower
 from core.export.program import TemplateStep
 from core.fusion.edit import fuse
-from core.fusion.persistent import propose
 from core.fusion.planner import plan
+from core.fusion.propose import propose
 from core.importer.load import load_graph
 from templates.types import DType
 from templates.workload import Pair

@@ -4,13 +4,16 @@ numpy, everything else cut out of the graph and run by ONNX Runtime. A right pla
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime as ort
 
+from core.fusion.parallel import parts_of
 from core.fusion.plan import FusionPlan, Operands, Region
 from core.graph.ir import Graph
 from core.graph.to_onnx import to_model
+from core.measure.args import output_shape
 from templates.attention import AttentionWorkload, MaskKind
 from templates.epilogue import Epilogue, EpilogueOp
 from templates.types import MatrixLayout
@@ -44,9 +47,27 @@ def run_plan(graph: Graph, plan: FusionPlan, feeds: Mapping[str, np.ndarray]) ->
             found = run_model(to_model(part).SerializeToString(), tensors)
             tensors.update(zip(region.outputs, found, strict=True))
         else:
-            assert len(region.outputs) == 1 and region.operands is not None
-            tensors[region.outputs[0]] = _tuned(graph, region, region.operands, tensors)
+            for part in _parts(graph, region):
+                assert len(part.outputs) == 1 and part.operands is not None
+                tensors[part.outputs[0]] = _tuned(graph, part, part.operands, tensors)
     return [tensors[t] for t in graph.outputs]
+
+
+def _parts(graph: Graph, region: Region) -> list[Region]:
+    """Of products of one input each as it would run alone; a region of one result as it is."""
+    if region.operands is None or region.workload is None or not region.operands.columns:
+        return [region]
+    columns = region.operands.columns
+    assert set(region.outputs) <= {part.output for part in columns}
+    works, anchors = parts_of(region), {part.node for part in columns}
+    assert sum(output_shape(w)[1] for w in works) == output_shape(region.workload)[1]
+    return [
+        replace(
+            region, workload=work, nodes=(part.node, *(n for n in region.nodes if n not in anchors)),
+            outputs=(part.output,), operands=Operands(region.operands.a, part.b, part.bias),
+        )
+        for part, work in zip(columns, works, strict=True)
+    ]  # fmt: skip
 
 
 def _tuned(graph: Graph, region: Region, operands: Operands, tensors: Tensors) -> np.ndarray:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from core.fusion.decide import decide
-from core.fusion.persistent import Proposal, propose
 from core.fusion.plan import FusionPlan, Kind
 from core.fusion.planner import plan
+from core.fusion.propose import Proposal, propose
 from core.graph.ir import Graph
 from core.measure.measurement import Measurement, Phase
 from core.records.rows import Identity
@@ -61,7 +61,7 @@ def test_the_faster_form_is_taken(tower: Case, records: Records) -> None:
     assert kinds(made) == [Kind.B2B_GEMM, Kind.GEMM]
     assert decisions[0].fused and decisions[0].gain_us == pytest.approx(1.0)
     assert decisions[0].reason == "8.00 us in one kernel, faster than 5.00 + 4.00 us in two"
-    assert not decisions[1].fused and decisions[1].reason == "no pair kernel was measured"
+    assert not decisions[1].fused and decisions[1].reason == "no kernel of them all was measured"
 
 
 def test_a_slower_pair_stays_apart(tower: Case, records: Records) -> None:

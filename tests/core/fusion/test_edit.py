@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from core.errors import PlanError
 from core.fusion import edit
 from core.fusion.files import load_plan, save_plan
-from core.fusion.persistent import propose, refusals
 from core.fusion.plan import FusionPlan, Kind
 from core.fusion.planner import plan
+from core.fusion.propose import propose, refusals
 from core.graph.ir import Graph
 from templates import families
 from templates.gpu import KNOWN_GPUS
@@ -118,10 +118,10 @@ def test_bans_that_are_none(nodes: list[str], reason: str) -> None:
 def test_pins_and_bans_keep_pairs_from_being_proposed() -> None:
     graph = tower()
     made = plan(graph)
-    assert [(p.first, p.second) for p in propose(graph, made)] == [("r0", "r1"), ("r1", "r2")]
+    assert [p.name for p in propose(graph, made)] == ["r0+r1", "r1+r2"]
     assert [r.reason for r in refusals(graph, edit.pin(made, "r2"))] == ["r2 is pinned"]
     apart = edit.forbid(made, graph, ["fc1", "fc2"])
-    assert [p.first for p in propose(graph, apart)] == ["r1"]
+    assert [p.regions[0] for p in propose(graph, apart)] == ["r1"]
     assert refusals(graph, apart)[0].reason == "the plan forbids fusing fc1 + fc2"
     assert not edit.check(graph, apart, ["fc1", "relu1", "fc2"]).legal
 

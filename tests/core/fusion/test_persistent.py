@@ -9,9 +9,9 @@ import pytest
 from core.errors import PlanError
 from core.fusion.edit import check, fuse, split
 from core.fusion.files import load_plan, save_plan
-from core.fusion.persistent import propose, refusals
 from core.fusion.plan import Kind
 from core.fusion.planner import plan
+from core.fusion.propose import propose, refusals
 from core.fusion.residence import places
 from core.graph.ir import Graph
 from templates.gpu import KNOWN_GPUS
@@ -49,7 +49,7 @@ def test_a_convolution_and_the_pointwise_one_after_it_are_proposed() -> None:
     graph = repvgg_like().graph("conv3.out")
     made = plan(graph)
     (found,) = propose(graph, made, H200)
-    assert (found.kind, found.first, found.second) == (Kind.B2B_CONV, "r0", "r1")
+    assert (found.kind, found.regions) == (Kind.B2B_CONV, ("r0", "r1"))
     assert found.nodes == ("conv1", "relu1", "conv2", "relu2")
     assert isinstance(found.workload, B2bConvWorkload) and parse_workload(found.workload.key) == found.workload
     assert found.parts == tuple(r.workload.key for r in made.regions[:2] if r.workload)
@@ -75,7 +75,7 @@ def test_a_stems_channels_are_filled_up_for_a_pair() -> None:
 def test_a_tower_gives_proposals_that_share_a_region() -> None:
     graph = tower().graph("fc3.out")
     found = propose(graph, plan(graph))
-    assert [(p.first, p.second, p.kind) for p in found] == [("r0", "r1", Kind.B2B_GEMM), ("r1", "r2", Kind.B2B_GEMM)]
+    assert [(p.name, p.kind) for p in found] == [("r0+r1", Kind.B2B_GEMM), ("r1+r2", Kind.B2B_GEMM)]
     assert isinstance(found[0].workload, B2bGemmWorkload) and str(found[0].workload.first.epilogue) == "bias+relu"
 
 

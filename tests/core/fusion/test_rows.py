@@ -5,6 +5,7 @@ import pytest
 
 from core.errors import PlanError
 from core.export.rows import space_of
+from core.fusion.edit import check
 from core.fusion.plan import FusionPlan, Kind
 from core.fusion.planner import plan
 from core.fusion.prepare import prepare
@@ -122,3 +123,12 @@ def test_group_norms_rows_are_of_the_split_channels():
         (2, 3, 2, 5), (2, 3), (2, 6, 5), (2, 3, 1, 1)
     )  # fmt: skip
     assert space.view((6, 1)) == (1, 3, 2, 1) and space.view((5,)) == (1, 1, 1, 5) and space.view((4, 1)) is None
+
+
+def test_a_group_around_what_it_waits_for_is_refused():
+    """Two softmaxes of one shape with a product between them."""
+    m = Model()
+    first = m.op("Softmax", m.input(2, 3, 8))
+    graph = prepare(graph_of(m.build(m.op("Softmax", m.op("MatMul", first, m.weight(8, 8))))))
+    verdict = check(graph, plan(graph), ["n0", "n2"])
+    assert not verdict.legal and "makes what another node of it reads" in verdict.reason
