@@ -45,6 +45,11 @@ def _ratio(line: Line) -> float | None:
     return line.vendor_us / line.best_us if line.vendor_us and line.best_us else None
 
 
+def _trust(line: Line) -> str:
+    """Outdated before in conflict: what is not trusted decides nothing."""
+    return "outdated" if line.stale else "sources disagree" if line.conflict else ""
+
+
 # Title, width, text, sort key, whether it is a number.
 COLUMNS: tuple[tuple[str, int, Callable[[Line], str], Callable[[Line], Any], bool], ...] = (
     ("Workload", 430, lambda x: x.workload, lambda x: x.workload, False),
@@ -55,7 +60,8 @@ COLUMNS: tuple[tuple[str, int, Callable[[Line], str], Callable[[Line], Any], boo
     ("Screened", 92, lambda x: f"{x.screened:,}", lambda x: x.screened, True),
     ("Finals", 70, lambda x: f"{x.finals:,}", lambda x: x.finals, True),
     ("Failed", 70, lambda x: f"{x.failed:,}", lambda x: x.failed, True),
-    ("From", 90, lambda x: "shipped" if x.shipped else "this user", lambda x: x.shipped, False),
+    ("From", 150, lambda x: x.origin, lambda x: x.origin, False),
+    ("Trust", 110, _trust, lambda x: (bool(x.stale), bool(x.conflict)), False),
     ("Taken", 150, lambda x: x.taken[:16].replace("T", " "), lambda x: x.taken, False),
 )
 
@@ -90,7 +96,8 @@ class RecordModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.UserRole:
             return column[3](line)
         if role == Qt.ItemDataRole.ToolTipRole:
-            return tip(f"{line.workload}\n{line.candidate}\n{line.versions}")
+            said = [line.workload, line.candidate, line.versions, *(f"not trusted: {reason}" for reason in line.stale)]
+            return tip("\n".join([*said, *([f"sources disagree: {line.conflict}"] if line.conflict else [])]))
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _alignment(column[4])
         return None
@@ -225,10 +232,11 @@ class RecordsPanel(QWidget):
 def _read(job: Job) -> list[Line]:
     from core.records.store import Records
     from core.records.summary import summary
+    from core.records.trust import identity_here
 
     records = Records()
     try:
-        return summary(records)
+        return summary(records, identity_here())
     finally:
         records.close()
 
@@ -242,7 +250,7 @@ def _import(paths: list[Path], job: Job) -> int:
         new = 0
         for path in paths:
             job.check()
-            new += records.load(read_file(path))
+            new += records.load(read_file(path), path.name)
         return new
     finally:
         records.close()

@@ -44,7 +44,12 @@ def rebatched(workload: Workload, old: int, new: int) -> Workload | None:
         return replace(workload, first=conv) if isinstance(conv, ConvWorkload) else None
     if isinstance(workload, ConvWorkload):
         return None if workload.n % old else replace(workload, n=workload.n // old * new)
-    if isinstance(workload, AttentionWorkload) or (workload.batch > 1 and not workload.shared_b):
+    if isinstance(workload, AttentionWorkload):  # of one sample no stride to the next is known
+        known = workload.batch % old == 0 and not (old == 1 < new)
+        return replace(workload, batch=workload.batch // old * new) if known else None
+    if not isinstance(workload, GemmWorkload):
+        return None
+    if workload.batch > 1 and not workload.shared_b:
         return None if workload.batch % old else replace(workload, batch=workload.batch // old * new)
     return None if workload.m % old else replace(workload, m=workload.m // old * new)
 

@@ -1,7 +1,7 @@
 """`records`: list, show, export, import, merge or prune the tuning records."""
 
 import argparse
-from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
             count = write_file(Path(args.file), records.dump(_gpu_name(args.gpu), args.finals))
             reporter.result({"file": args.file, "rows": count}, lambda: f"{count} rows written to {args.file}")
         elif args.action == "import":
-            count = records.load(read_file(Path(args.file)))
+            count = records.load(read_file(Path(args.file)), Path(args.file).name)
             reporter.result({"file": args.file, "new": count}, lambda: f"{count} new rows from {args.file}")
         else:
             _prune(records, args, reporter)
@@ -93,49 +93,46 @@ def _prune(records: "Records", args: argparse.Namespace, reporter: Reporter) -> 
 
 
 def _list(records: "Records", reporter: Reporter) -> None:
-    from core.measure.measurement import Failure, Phase
+    from core.records.summary import summary
+    from core.records.trust import conflicts, identity_here
 
-    groups: dict[tuple[str, str, str, bool], Counter[str]] = {}
-    for record in records.all():
-        gpu = record.identity.gpu
-        key = (gpu.name, gpu.driver, record.outcome.workload, record.shipped)
-        kind = "failed" if isinstance(record.outcome, Failure) else str(record.outcome.phase)
-        groups.setdefault(key, Counter())[kind] += 1
-    rows = []
-    for (gpu_name, driver, workload, shipped), counts in sorted(groups.items()):
-        best = records.best(workload, gpu_name)
-        us = getattr(best.outcome, "us", None) if best else None
-        rows.append(
-            {
-                "gpu": gpu_name,
-                "driver": driver,
-                "workload": workload,
-                "shipped": shipped,
-                "best_us": us,
-                "screened": counts[Phase.SCREEN],
-                "finals": counts[Phase.FINAL],
-                "failed": counts["failed"],
-            }
-        )
-    reporter.result({"path": str(records.path), "workloads": rows}, lambda: "\n".join(map(_list_line, rows)) or "none")
+    lines = summary(records, identity_here())
+    rows = [
+        {
+            "gpu": line.gpu, "workload": line.workload, "shipped": line.shipped, "origin": line.origin,
+            "best_us": line.best_us, "vendor_us": line.vendor_us, "screened": line.screened, "finals": line.finals,
+            "failed": line.failed, "versions": line.versions, "taken": line.taken, "stale": list(line.stale),
+            "conflict": line.conflict,
+        }
+        for line in lines
+    ]  # fmt: skip
+    disagreeing = [
+        {"workload": c.workload, "candidate": c.candidate, "gpu": c.gpu, "claims": [asdict(x) for x in c.claims]}
+        for c in conflicts(records)
+    ]
+    data = {"path": str(records.path), "workloads": rows, "conflicts": disagreeing}
+    reporter.result(data, lambda: "\n".join(map(_list_line, rows)) or "none")
 
 
 def _list_line(row: dict[str, Any]) -> str:
     best = f"{row['best_us']:.2f} us" if row["best_us"] else "no winner"
-    origin = "shipped" if row["shipped"] else f"driver {row['driver']}"
     counts = f"{row['screened']} screened, {row['finals']} finals, {row['failed']} failed"
-    return f"{row['gpu']} ({origin})  {row['workload']}  {best}  {counts}"
+    line = f"{row['gpu']} ({row['origin']}, {row['versions']})  {row['workload']}  {best}  {counts}"
+    line += f"\n    not trusted: {'; '.join(row['stale'])}" if row["stale"] else ""
+    return line + (f"\n    sources disagree: {row['conflict']}" if row["conflict"] else "")
 
 
 def _show(records: "Records", args: argparse.Namespace, reporter: Reporter) -> None:
     from core.measure.measurement import Failure
+    from core.records.trust import identity_here, stale
 
     found = [
         r
         for r in records.all(gpu=_gpu_name(args.gpu))
         if args.text in r.outcome.workload and (not args.failed or isinstance(r.outcome, Failure))
     ]
-    rows = [_record_json(r) for r in found]
+    here = identity_here()
+    rows = [{**_record_json(r), "origin": records.origin(r), "stale": list(stale(r, records, here))} for r in found]
     reporter.result({"records": rows}, lambda: "\n".join(map(_record_line, rows)) or "none")
 
 
@@ -146,7 +143,7 @@ def _record_json(record: "Record") -> dict[str, Any]:
     row: dict[str, Any] = {
         "workload": outcome.workload, "candidate": outcome.candidate, "gpu": record.identity.gpu.name,
         "driver": record.identity.gpu.driver, "nvcc": record.identity.nvcc, "cutlass": record.identity.cutlass,
-        "taken": record.taken, "shipped": record.shipped,
+        "taken": record.taken, "run": record.run, "shipped": record.shipped,
     }  # fmt: skip
     if isinstance(outcome, Failure):
         return {**row, "failed": str(outcome.stage), "reason": outcome.reason, "log": outcome.log}
@@ -160,8 +157,9 @@ def _record_json(record: "Record") -> dict[str, Any]:
 
 def _record_line(row: dict[str, Any]) -> str:
     head = f"{row['taken'][:19]}  {row['gpu']}  {row['workload']}  {row['candidate']}"
+    where = f"  {row['origin']}" + (f"; not trusted: {'; '.join(row['stale'])}" if row["stale"] else "")
     if "failed" in row:
-        return f"{head}  failed ({row['failed']}): {row['reason']}"
+        return f"{head}{where}  failed ({row['failed']}): {row['reason']}"
     noisy = "  clocks held back" if row["throttled"] else ""
     spread = f"{row['us']:.2f} us [{row['lowest_us']:.2f}, {row['highest_us']:.2f}]"
-    return f"{head}  {row['phase']} {spread}  error {row['relative_l2']:.1e}{noisy}"
+    return f"{head}  {row['phase']} {spread}  error {row['relative_l2']:.1e}{noisy}{where}"

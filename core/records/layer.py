@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import RecordError
-from core.records.rows import TABLES, Row
+from core.records.rows import LOCAL_TABLES, TABLES, Row
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-SCHEMA = 2  # 2: the table "searches"
+SCHEMA = 3  # 2: the table "searches", 3: "origins"
+_COLUMNS = {**TABLES, **LOCAL_TABLES}
 _BUSY_S = 10.0
 _RETRY_S = 0.05
 
 
 class Layer:
-    """Tables of rows.TABLES. May be used from several threads; other processes may read and write the file too.
+    """Tables of rows.TABLES and LOCAL_TABLES. May be used from several threads; other processes may read and write the
+    file too.
 
     What a method wrote outlives the process, however it ends; after a power failure the last rows may be missing, the
     database is whole (SQLite, WAL with synchronous=NORMAL). Every method raises RecordError, in one line, for a
@@ -62,7 +64,7 @@ class Layer:
             try:
                 if self.path is not None:
                     database.enable_wal()
-                for table, columns in TABLES.items():
+                for table, columns in _COLUMNS.items():
                     database.table(table).create(columns, pk="id", if_not_exists=True)
                 for table in ("measurements", "failures", "finished", "searches"):
                     database.table(table).create_index(["workload", "gpu"], if_not_exists=True)
@@ -123,9 +125,14 @@ class Layer:
             options = value if isinstance(value, list) else [value]
             tests.append(f"{column} in ({','.join('?' * len(options))})")
             values += options
-        order = "taken, id" if "taken" in TABLES[table] else "id"
+        order = "taken, id" if "taken" in _COLUMNS[table] else "id"
         with self._guard():
             return list(self._database.table(table).rows_where(" and ".join(tests) or None, values, order_by=order))
+
+    def values(self, table: str, column: str) -> set[Any]:
+        """The different values of a column."""
+        with self._guard():
+            return {value for (value,) in self._database.conn.execute(f"SELECT DISTINCT [{column}] FROM [{table}]")}
 
     def count(self, table: str) -> int:
         """Rows of the table."""

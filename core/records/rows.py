@@ -41,6 +41,8 @@ TABLES: dict[str, dict[str, type]] = {
         "id": str, "run": str, "gpu": str, "model": str, "started": str, "seconds": float, "cancelled": int,
     },
 }  # fmt: skip
+# What a database knows of itself; never in a file. "origins": which file the rows of a tuning run came from, and when.
+LOCAL_TABLES: dict[str, dict[str, type]] = {"origins": {"id": str, "run": str, "source": str, "taken": str}}
 _LOG_CHARACTERS = 16_000
 
 

@@ -71,6 +71,7 @@ class Records:
         self._own = Layer(self.path, busy_s)
         self._shipped_files = shipped_files() if shipped is None else list(shipped)
         self._families = families
+        self._origins_read: dict[str, Row] | None = None
 
     @cached_property
     def _shipped(self) -> Layer:
@@ -254,6 +255,10 @@ class Records:
         candidates = {c["id"]: c for part in _chunks(wanted) for c in layer.rows("candidates", id=part)}
         return [record_from(row, by_id[row["gpu"]], candidates.get(row["candidate"]), shipped) for row in rows]
 
+    def template_version(self, family: str) -> int | None:
+        """Of a family as it is today; None if it is gone."""
+        return self._versions.get(family)
+
     def _trusted(self, record: Record) -> bool:
         if record.candidate is None:
             return True
@@ -275,9 +280,34 @@ class Records:
         tables["candidates"] = [c for c in layer.rows("candidates") if c["id"] in used]
         return {table: tables[table] for table in TABLES}
 
-    def load(self, tables: Mapping[str, Iterable[Row]]) -> int:
-        """Add the rows that are not here yet; returns how many there were. Rows are checked by exchange.read_file."""
-        return self._own.insert((table, row) for table in TABLES for row in tables.get(table, ()))
+    def load(self, tables: Mapping[str, Iterable[Row]], source: str = "") -> int:
+        """Add the rows that are not here yet; returns how many there were. Rows are checked by exchange.read_file.
+
+        `source`: the file they are from; runs that were not here before are noted as coming from it.
+        """
+        rows = [(table, row) for table in TABLES for row in tables.get(table, ())]
+        here = {run for table in ("measurements", "failures") for run in self._own.values(table, "run")}
+        runs = {row["run"] for table, row in rows if table in ("measurements", "failures")} - here - {""}
+        new = self._own.insert(rows)
+        if source:
+            noted = [with_id({"run": run, "source": source, "taken": now()}) for run in sorted(runs)]
+            self._own.insert(("origins", row) for row in noted)
+            self._origins_read = None
+        return new
+
+    def origin(self, record: Record) -> str:
+        """Where the record comes from: "shipped", "measured here" or "imported from FILE on DATE"."""
+        if record.shipped:
+            return "shipped"
+        row = self._origins.get(record.run)
+        return f"imported from {row['source']} on {row['taken'][:10]}" if row else "measured here"
+
+    @property
+    def _origins(self) -> dict[str, Row]:
+        """By run. Read again after an import, which is what changes them."""
+        if self._origins_read is None:
+            self._origins_read = {row["run"]: row for row in reversed(self._own.rows("origins"))}
+        return self._origins_read
 
     def prune(self, before: str = "", outdated: bool = False, screening: bool = False) -> int:
         """Remove measurements and failures of the user's own layer; returns how many.

@@ -95,6 +95,13 @@ def test_a_batch_that_does_not_divide_is_not_guessed():
     assert rebatched(gemm(5), 2, 4) is None
 
 
+def test_attention_of_one_sample_does_not_tell_where_the_next_one_lies(subject):
+    made = subject("bert-base", 1)
+    (attention,) = {r.workload for r in made.plan.regions if r.workload and r.workload.op == "attention"}
+    assert rebatched(attention, 1, 4) is None and rebatched(attention, 1, 1) == attention
+    assert advise_batches(made) == []
+
+
 def test_waves_count_tiles_idle_sms_and_waste():
     kernel = Kernel("x", (("tile_m", 128), ("tile_n", 64)), RELU)
     waves = waves_of(gemm(128 * 132 + 1, 48, 64), Candidate(kernel), H200)

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from core import cli
+from core.records.exchange import write_file
 from core.records.store import Records
 from tests.core.records.test_store import CANDIDATES, FAMILY, IDENTITY, KEY, failed, measured
 
@@ -60,3 +61,22 @@ def test_a_damaged_database_is_one_line(cache, capsys):
     assert cli.run(["records", "list"]) == 1
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "damaged" in told
+
+
+def test_where_a_record_comes_from_is_listed_and_shown(cache, capsys, monkeypatch):
+    one = str(cache / "one.json.gz")
+    out(capsys, "export", one)
+    assert {r["origin"] for r in out(capsys, "show")["records"] if not r["shipped"]} == {"measured here"}
+    monkeypatch.setenv("BOLT_CACHE", str(cache / "other"))
+    store = Records(shipped=[])
+    store.add(measured(CANDIDATES[0], 9.0), IDENTITY, CANDIDATES[0], run="mine", taken="2026-01-03T00:00:00")
+    store.close()
+    their = Records(cache / "theirs" / "records.sqlite", shipped=[])
+    their.add(measured(CANDIDATES[0], 5.0), IDENTITY, CANDIDATES[0], run="theirs", taken="2026-01-01T00:00:00")
+    write_file(cache / "theirs.json.gz", their.dump())
+    out(capsys, "import", str(cache / "theirs.json.gz"))
+    (row,) = [r for r in out(capsys, "list")["workloads"] if not r["shipped"]]
+    assert row["origin"] == "measured here" and row["stale"] == [] and "theirs.json.gz" in row["conflict"]
+    (conflict,) = out(capsys, "list")["conflicts"]
+    assert [c["us"] for c in conflict["claims"]] == [5.0, 9.0]
+    assert cli.run(["records", "list"]) == 0 and "sources disagree" in capsys.readouterr().out
