@@ -25,7 +25,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--gpu", default="auto", metavar="NAME", help="auto (default): tune on the GPU here; a name: take its records"
     )
     parser.add_argument("--name", metavar="NAME", help="of the library and its functions (default: the model's)")
-    parser.add_argument("--batch", type=_positive_int, metavar="N", help="batch size (default: the model's own)")
+    parser.add_argument(
+        "--batch", type=_batches, default=(None,), metavar="N[,N...]",
+        help="batch size (default: the model's own); several: one library that runs every batch up to the largest",
+    )  # fmt: skip
     parser.add_argument("--dtype", choices=_DTYPES, default="fp16", help="what the kernels compute in (default: fp16)")
     parser.add_argument("--plan", metavar="FILE", help="take the regions of this plan file instead of planning")
     parser.add_argument("--budget", type=float, metavar="MIN", help="minutes tuning may take (default: no limit)")
@@ -39,25 +42,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, reporter: Reporter) -> int:
     from core.build.toolchain import find_toolchain
     from core.device import is_here, resolve_gpu
-    from core.export.exporter import Origins, check_target, complete_choices, export
+    from core.export.exporter import Bucket, Origins, check_target, complete_choices, export_buckets
     from core.export.lower import refuse_missing_kernels
     from core.session import fitted
 
-    session = _open(args, reporter)
-    refuse_missing_kernels(session.graph, session.plan)
+    if args.plan and len(args.batch) > 1:
+        raise ExportError("a plan file is of one batch size, --batch names several", "leave out one of the two")
+    sessions = [_open(args, batch, reporter) for batch in args.batch]
+    for session in sessions:
+        refuse_missing_kernels(session.graph, session.plan)
     out = Path(args.output)
     check_target(out.absolute())
-    session = fitted(session)
+    sessions = [fitted(session) for session in sessions]
     gpu = resolve_gpu(args.gpu)
     toolchain = find_toolchain()
-    chosen = _choices(args, reporter, session, gpu, toolchain)
-    choices = complete_choices(session.plan, chosen, gpu)
-    guessed = sum(key not in chosen for key in choices)
-    if guessed:
-        reporter.log(f"{guessed} of {len(choices)} workloads have no record of {gpu.name}: their kernels are estimates")
-    origins = Origins(session.origin, session.batch, session.notes)
-    manifest = export(
-        session.graph, session.plan, choices, gpu, out, toolchain, origins, args.name, args.jobs,
+    several = len(sessions) > 1
+    buckets = []
+    for session, batch in zip(sessions, args.batch, strict=True):
+        chosen = _choices(args, reporter, session, gpu, toolchain)
+        choices = complete_choices(session.plan, chosen, gpu)
+        if guessed := sum(key not in chosen for key in choices):
+            of = f" at batch {batch}" if several else ""
+            said = (
+                f"{guessed} of {len(choices)} workloads{of} have no record of {gpu.name}: their kernels are estimates"
+            )
+            reporter.log(said)
+        buckets.append(Bucket(batch if several else 0, session.graph, session.plan, choices, session.notes))
+    manifest = export_buckets(
+        buckets, gpu, out, toolchain, Origins(sessions[-1].origin, sessions[-1].batch), args.name, args.jobs,
         lambda done, count, file: reporter.log(f"compiled {done}/{count}: {file}"),
     )  # fmt: skip
     checked = None if args.no_verify or not is_here(gpu) else _verify(out, args, reporter)
@@ -70,7 +82,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
     return 0
 
 
-def _open(args: argparse.Namespace, reporter: Reporter) -> "Session":
+def _open(args: argparse.Namespace, batch: int | None, reporter: Reporter) -> "Session":
     """The model; for a GPU that is only named, a built-in model at the batch its records are of."""
     from core.device import resolve_gpu
     from core.records.store import Records
@@ -80,10 +92,10 @@ def _open(args: argparse.Namespace, reporter: Reporter) -> "Session":
 
     dtype = DType(_DTYPES[args.dtype])
     if args.gpu.strip().lower() == "auto":
-        return open_model(args.model, args.batch, dtype, args.plan)
+        return open_model(args.model, batch, dtype, args.plan)
     records = Records()
     try:
-        session, why = open_recorded(args.model, args.batch, dtype, args.plan, records, resolve_gpu(args.gpu).name)
+        session, why = open_recorded(args.model, batch, dtype, args.plan, records, resolve_gpu(args.gpu).name)
     finally:
         records.close()
     if why:
@@ -140,6 +152,7 @@ def _result(out: Path, manifest: dict[str, Any], gpu: "GpuIdentity", checked: di
         "folder": str(out),
         "library": str(out / f"lib{manifest['name']}.so"),
         "gpu": gpu.name,
+        "batches": [bucket["batch"] for bucket in manifest["buckets"]],
         "steps": len(manifest["steps"]),
         "conversions": manifest["conversions"],
         "memory": manifest["memory"],
@@ -154,8 +167,10 @@ def _text(data: dict[str, Any]) -> str:
     from core.cli.verify import as_text
 
     conversions = data["conversions"]
+    sizes = ", ".join(map(str, data["batches"]))
+    batches = f", at the largest of the batch sizes {sizes}" if sizes else ""
     lines = [
-        f"{data['library']}: {data['steps']} kernels for {data['gpu']}",
+        f"{data['library']}: {data['steps']} kernels for {data['gpu']}" + batches,
         f"layout and type conversions: {conversions['steps']} kernels, {conversions['bytes'] / 2**20:.2f} MiB",
         f"workspace {data['memory']['workspace_bytes'] / 2**20:.1f} MiB, "
         f"weights {data['memory']['weight_bytes'] / 2**20:.1f} MiB",
@@ -167,6 +182,10 @@ def _text(data: dict[str, Any]) -> str:
         )
     lines.append(as_text(data["verify"]) if data["verify"] else "not verified: this GPU is not here")
     return "\n".join(lines)
+
+
+def _batches(text: str) -> tuple[int, ...]:
+    return tuple(sorted({_positive_int(part.strip()) for part in text.split(",")}))
 
 
 def _positive_int(text: str) -> int:

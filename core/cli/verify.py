@@ -29,7 +29,8 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
     )  # fmt: skip
     reporter.result(data, lambda: as_text(data))
     if not data["ok"]:
-        wrong = next(o for o in data["outputs"] if not o["ok"])
+        everything = [o for found in (data, *data.get("batches", [])) for o in found["outputs"]]
+        wrong = next(o for o in everything if not o["ok"])
         raise ExportError(
             f"output {wrong['name']!r} of {data['library']} differs from ONNX Runtime by a relative L2 of "
             f"{wrong['relative_l2']:.3g}, more than {data['tolerance']:g}",
@@ -39,16 +40,25 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
 
 
 def as_text(data: dict[str, Any]) -> str:
-    """A line for each output, each note and each tensor that was compared on the way, and the latency."""
-    lines = [
-        f"{'ok' if o['ok'] else 'WRONG'}  {o['name']}: relative L2 {o['relative_l2']:.3g}, max abs {o['max_abs']:.3g}"
-        for o in data["outputs"]
-    ]
+    """A line for each output, each note, each tensor that was compared on the way, the latency; then other batches."""
+    lines = _outputs(data)
     lines += data["notes"]
     if "layers" in data:
         from core.export.layers import layer_lines
 
         lines += layer_lines(data["layers"], data["dtype"])
-    low, high = min(data["samples_ms"]), max(data["samples_ms"])
-    lines.append(f"{data['latency_ms']:.4f} ms on {data['gpu']} ({low:.4f} to {high:.4f}), against {data['reference']}")
+    lines.append(f"{_latency(data)} on {data['gpu']}, against {data['reference']}")
+    for found in data.get("batches", []):
+        lines += [f"batch {found['batch']}: {line}" for line in (*_outputs(found), *found["notes"], _latency(found))]
     return "\n".join(lines)
+
+
+def _outputs(found: dict[str, Any]) -> list[str]:
+    return [
+        f"{'ok' if o['ok'] else 'WRONG'}  {o['name']}: relative L2 {o['relative_l2']:.3g}, max abs {o['max_abs']:.3g}"
+        for o in found["outputs"]
+    ]
+
+
+def _latency(found: dict[str, Any]) -> str:
+    return f"{found['latency_ms']:.4f} ms ({min(found['samples_ms']):.4f} to {max(found['samples_ms']):.4f})"

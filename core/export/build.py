@@ -75,7 +75,9 @@ def _object(
 ) -> Path:
     """The object file of one source, from the cache or compiled into it."""
     text = (folder / source.path).read_text(encoding="utf-8")
-    own = [(folder / "include").glob("*.h")] if source.path == "src/plan.cu" else []
+    # What a plan or the dispatch between plans includes is made for this very library.
+    of_plan = Path(source.path).name.startswith(("plan", "buckets"))
+    own = [(folder / "include").glob("*.h"), (folder / "src").glob("bolt_*.h")] if of_plan else []
     headers = sha256(b"".join((FOLDER / h).read_bytes() for h in HEADERS)).hexdigest()
     interface = "".join(p.read_text(encoding="utf-8") for paths in own for p in sorted(paths))
     key = kernel_key(text + interface, (*source.flags, headers), gpu.nvcc_arch, toolchain)

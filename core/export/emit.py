@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.export.buckets import buckets
 from core.export.c_text import c_float
 from core.export.callers import emit_callers
 from core.export.environment import environment
@@ -60,16 +61,41 @@ class Source:
         return tuple(kept)
 
 
+@dataclass(frozen=True)
+class Part:
+    """One launch plan of a library. A library of several buckets has one for each `batch`, in ascending order."""
+
+    program: Program
+    memory: MemoryPlan
+    weights: WeightsFile
+    batch: int = 0  # 0: the only part of its library
+
+    @property
+    def label(self) -> str:
+        return f"b{self.batch}" if self.batch else ""
+
+    def inner(self, name: str) -> str:
+        """What the plan calls its functions; never one that exports.map lets out of a library of several."""
+        return f"bolt_{self.label}_{name}" if self.batch else name
+
+    def file(self, stem: str) -> str:
+        return f"src/{stem}_{self.label}.cu" if self.batch else f"src/{stem}.cu"
+
+
 def emit_sources(
     program: Program, memory: MemoryPlan, weights: WeightsFile, gpu: GpuSpec, name: str, folder: Path, versions: str
 ) -> list[Source]:
+    """As `emit_library`, of one part."""
+    return emit_library([Part(program, memory, weights)], gpu, name, folder, versions)
+
+
+def emit_library(parts: Sequence[Part], gpu: GpuSpec, name: str, folder: Path, versions: str) -> list[Source]:
     """Write everything but the weights, the library, the manifest and the report into `folder`; the files to compile.
 
     `name` is the sanitised library name, `versions` CUTLASS's version. Raises OSError when a file can't be written.
     """
-    kernels = list(dict.fromkeys(s.candidate.kernel for s in program.templates if s.vendor is None))
-    vendors = vendor_kernels(program)
-    operators, operator_of = operator_kernels(program)
+    steps = [s for part in parts for s in part.program.templates]
+    kernels = list(dict.fromkeys(s.candidate.kernel for s in steps if s.vendor is None))
     include, source = folder / "include", folder / "src"
     for made in (include, source):
         made.mkdir()
@@ -79,34 +105,60 @@ def emit_sources(
     sources = [Source(f"src/{k.name}.cu", families()[k.family].flags(k, gpu)) for k in kernels]
     for kernel, file in zip(kernels, sources, strict=True):
         (folder / file.path).write_text(families()[kernel.family].source(kernel), encoding="utf-8")
-    if operators:
-        (source / "operators.cu").write_text(operators_unit(operators, name), encoding="utf-8")
-        sources.append(Source("src/operators.cu", gencode(gpu)))
-    if vendors:
-        (source / "vendor.cu").write_text(vendor_unit(vendors), encoding="utf-8")
-        sources.append(Source("src/vendor.cu", gencode(gpu)))
-    sources.append(Source("src/plan.cu", gencode(gpu)))
-    context = _context(program, memory, weights, gpu, name, kernels, operator_of)
-    context["kernels"] += vendors.values()
-    context["vendor"] = bool(vendors)
-    context |= {"sources": sources, "cutlass_version": versions, "cutlass_pip": f"{versions}.0"}
-    context["operators"] = [k.name for k in operators]
-    plan = environment().get_template("plan.cu.j2").render(context)
-    (source / "plan.cu").write_text(plan, encoding="utf-8")
+    contexts = [_emit_part(part, gpu, name, folder, sources) for part in parts]
+    context = {**contexts[-1], "name": name, "upper": name.upper(), "guard": f"BOLT_{name.upper()}_H"}
+    context |= {"cutlass_version": versions, "cutlass_pip": f"{versions}.0", "sources": sources}
+    context["vendor"] = any(c["vendor"] for c in contexts)
+    context["buckets"] = buckets(parts)
+    if context["buckets"]:
+        context["parts"] = [{"batch": part.batch, "name": part.inner(name)} for part in parts]
+        sources.append(Source("src/buckets.cu", gencode(gpu)))
+        _write(folder / "src/buckets.cu", "buckets.cu.j2", context)
     emit_callers(context, folder)
     (source / "exports.map").write_text(f"{{ global: {name}_*; local: *; }};\n", encoding="utf-8")
     return sources
 
 
-def vendor_kernels(program: Program) -> dict[VendorGemm, str]:
-    """Every distinct vendor kernel and its name."""
+def _emit_part(part: Part, gpu: GpuSpec, name: str, folder: Path, sources: list[Source]) -> dict[str, Any]:
+    """Write the operators, the vendor kernels and the plan of one part; what they were rendered with."""
+    program = part.program
+    kernels = list(dict.fromkeys(s.candidate.kernel for s in program.templates if s.vendor is None))
+    vendors = vendor_kernels(program, part.label)
+    operators, operator_of = operator_kernels(program)
+    space = f"{part.label}::" if part.batch else ""
+    context = _context(program, part.memory, part.weights, gpu, part.inner(name), kernels, operator_of, part.label)
+    context |= {"title": name, "label": part.label, "vendor": bool(vendors)}
+    context["kernels"] += vendors.values()
+    context["operators"] = [f"{space}{k.name}" for k in operators]
+    for step in context["steps"]:
+        if step.get("operator"):
+            step["operator"] = f"{space}{step['operator']}"
+    texts = {"plan": environment().get_template("plan.cu.j2").render(context)}
+    if operators:
+        texts["operators"] = operators_unit(operators, name, part.label)
+    if vendors:
+        texts["vendor"] = vendor_unit(vendors)
+    for stem in sorted(texts):
+        (folder / part.file(stem)).write_text(texts[stem], encoding="utf-8")
+        sources.append(Source(part.file(stem), gencode(gpu)))
+    if part.batch:
+        _write(folder / "src" / f"{part.inner(name)}.h", "header.h.j2", {**context, "buckets": None})
+    return context
+
+
+def _write(path: Path, template: str, context: dict[str, Any]) -> None:
+    path.write_text(environment().get_template(template).render(context), encoding="utf-8")
+
+
+def vendor_kernels(program: Program, label: str = "") -> dict[VendorGemm, str]:
+    """Every distinct vendor kernel and its name; `label`: of the part of the library."""
     distinct = dict.fromkeys(s.vendor for s in program.templates if s.vendor is not None)
-    return {gemm: f"cublaslt{i}" for i, gemm in enumerate(distinct)}
+    return {gemm: f"cublaslt{i}{label}" for i, gemm in enumerate(distinct)}
 
 
-def kernel_names(program: Program) -> dict[int, str]:
+def kernel_names(program: Program, label: str = "") -> dict[int, str]:
     """The K of bolt_run_K for each tuned step, by the step's position."""
-    vendors = vendor_kernels(program)
+    vendors = vendor_kernels(program, label)
     return {
         number: vendors[step.vendor] if step.vendor else step.candidate.kernel.name
         for number, step in enumerate(program.steps)
@@ -114,12 +166,13 @@ def kernel_names(program: Program) -> dict[int, str]:
     }
 
 
-def operators_unit(operators: Sequence[OperatorKernel], name: str) -> str:
-    """The file of all operator kernels."""
+def operators_unit(operators: Sequence[OperatorKernel], name: str, label: str = "") -> str:
+    """The file of all operator kernels, in the namespace `label` if one is given."""
     headers = sorted({k.header for k in operators} | {"common.cuh"})
     includes = "".join(f'#include "{h}"\n' for h in ("bolt/activations.h", *headers))
     head = f"// The operator kernels of lib{name}.so, generated by Bolt Workbench.\n{includes}\n"
-    return head + "\n".join(k.source for k in operators)
+    body = "\n".join(k.source for k in operators)
+    return f"{head}namespace {label} {{\n{body}\n}}\n" if label else head + body
 
 
 def gencode(gpu: GpuSpec) -> tuple[str, str]:
@@ -129,13 +182,12 @@ def gencode(gpu: GpuSpec) -> tuple[str, str]:
 
 def _context(
     program: Program, memory: MemoryPlan, weights: WeightsFile, gpu: GpuSpec, name: str, kernels: Sequence[Kernel],
-    operator_of: dict[int, str],
+    operator_of: dict[int, str], label: str,
 ) -> dict[str, Any]:  # fmt: skip
     offsets = {c.buffer: c.device_offset for c in weights.constants}
     offsets |= {p.buffer: i for ports in (program.inputs, program.outputs) for i, p in enumerate(ports)}
     offsets |= memory.offsets
     return {
-        "title": name,
         "name": name,
         "upper": name.upper(),
         "guard": f"BOLT_{name.upper()}_H",
@@ -144,7 +196,7 @@ def _context(
         "buffers": [{"space": _SPACES[b.space], "offset": offsets.get(b.index, 0)} for b in program.buffers],
         "inputs": [_port(p) for p in program.inputs],
         "outputs": [_port(p) for p in program.outputs],
-        "steps": _steps(program, operator_of),
+        "steps": _steps(program, operator_of, label),
         "arena_bytes": memory.nbytes,
         "weights": weights,
         "pdl": gpu.sm >= 90,
@@ -166,9 +218,9 @@ def _port(port: Port) -> dict[str, Any]:
     }
 
 
-def _steps(program: Program, operator_of: dict[int, str]) -> list[dict[str, Any]]:
+def _steps(program: Program, operator_of: dict[int, str], label: str) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
-    names = kernel_names(program)
+    names = kernel_names(program, label)
     for number, step in enumerate(program.steps):
         if isinstance(step, TemplateStep):
             pointers = _pointers(step, program)

@@ -4,7 +4,7 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from core.device import GpuIdentity
 from core.errors import ExportError
 from core.export.build import Progress, build_library
 from core.export.c_text import library_name
-from core.export.emit import emit_sources
+from core.export.emit import Part, emit_library
 from core.export.lower import lower
 from core.export.manifest import NAME, Exported, manifest, report
 from core.export.memory import lifetimes, plan_memory
 from core.export.trust import remember
-from core.export.weights import write_weights
+from core.export.weights import write_shared_weights
 from core.files import exchange, remove_left_over
 from core.fusion.plan import FusionPlan
 from core.graph.ir import Graph
@@ -34,7 +34,8 @@ _LEFT_OVER_S = 3600.0
 class Origins:
     """What the manifest says of where the model came from: `source` as the user named it, a path or a built-in.
 
-    `notes`: what was done to the model before it was lowered (core.session.Session.notes), a sentence each.
+    `batch`: the largest of several. `notes`: what was done to the model before it was lowered
+    (core.session.Session.notes), a sentence each.
     """
 
     source: str
@@ -53,6 +54,17 @@ def complete_choices(plan: FusionPlan, choices: Mapping[str, Choice], gpu: GpuId
             if guess is not None:
                 found[key] = guess
     return found
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The model at one batch size, prepared, fitted and planned, and the kernel of each workload."""
+
+    batch: int  # 0: the only one of its library
+    graph: Graph
+    plan: FusionPlan
+    choices: Mapping[str, Choice]
+    notes: tuple[str, ...] = ()
 
 
 def export(
@@ -81,12 +93,32 @@ def export(
         ToolchainError: a source does not compile.
         Cancelled: `cancel` was set.
     """
-    program = lower(graph, plan, choices)
-    program = replace(program, notes=(*origins.notes, *program.notes))
-    memory = plan_memory(lifetimes(program))
-    library = library_name(name or graph.name)
+    bucket = Bucket(0, graph, plan, choices, origins.notes)
+    return export_buckets([bucket], gpu, out_dir, toolchain, origins, name, jobs, progress, cancel)
+
+
+def export_buckets(
+    buckets: Sequence[Bucket],
+    gpu: GpuIdentity,
+    out_dir: Path,
+    toolchain: Toolchain,
+    origins: Origins,
+    name: str | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    cancel: threading.Event | None = None,
+) -> dict[str, Any]:
+    """As `export`, of one library that runs every batch up to the largest; `buckets` by ascending batch.
+
+    Raises as `export`; also ExportError for a model whose inputs and outputs do not grow with the batch.
+    """
     out_dir = out_dir.absolute()
     check_target(out_dir)
+    programs = [lower(b.graph, b.plan, b.choices) for b in buckets]
+    programs = [replace(p, notes=(*b.notes, *p.notes)) for b, p in zip(buckets, programs, strict=True)]
+    memories = [plan_memory(lifetimes(p)) for p in programs]
+    graph = buckets[-1].graph
+    library = library_name(name or graph.name)
     try:
         out_dir.parent.mkdir(parents=True, exist_ok=True)
         place = _workplace(out_dir)
@@ -94,11 +126,13 @@ def export(
         with tempfile.TemporaryDirectory(prefix=f"{GROWING}{os.getpid()}-", dir=place) as made:
             folder = Path(made) / "export"
             folder.mkdir()
-            weights = write_weights(program, folder / f"{library}.safetensors")
-            sources = emit_sources(program, memory, weights, gpu.spec, library, folder, toolchain.cutlass_version)
+            weights = write_shared_weights(programs, folder / f"{library}.safetensors")
+            parts = [Part(p, m, w, b.batch) for p, m, w, b in zip(programs, memories, weights, buckets, strict=True)]
+            sources = emit_library(parts, gpu.spec, library, folder, toolchain.cutlass_version)
             build_library(folder, library, sources, gpu.spec, toolchain, jobs, progress, cancel)
+            plans = [b.plan for b in buckets]
             exported = Exported(
-                library, graph.name, origins.source, origins.batch, gpu, toolchain, plan, program, memory, weights
+                library, graph.name, origins.source, origins.batch, gpu, toolchain, tuple(plans), tuple(parts)
             )
             (folder / "report.md").write_text(report(manifest(exported, folder)), encoding="utf-8")
             data = manifest(exported, folder)

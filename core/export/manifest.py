@@ -7,13 +7,11 @@ from typing import Any
 
 from core.build.toolchain import Toolchain
 from core.device import GpuIdentity
-from core.export.emit import kernel_names
+from core.export.emit import Part, kernel_names
 from core.export.environment import environment
 from core.export.kernels import operator_kernels
-from core.export.memory import MemoryPlan
 from core.export.placement import written
-from core.export.program import Program, TemplateStep
-from core.export.weights import WeightsFile
+from core.export.program import TemplateStep
 from core.files import digest
 from core.fusion.plan import FusionPlan
 from core.tuner.choice import Choice, Origin
@@ -25,7 +23,7 @@ NAME = "manifest.json"
 
 @dataclass(frozen=True)
 class Exported:
-    """Everything the manifest and the report speak of."""
+    """Everything the manifest and the report speak of; a plan for each part, by ascending batch."""
 
     name: str
     model: str
@@ -33,43 +31,52 @@ class Exported:
     batch: int | None
     gpu: GpuIdentity
     toolchain: Toolchain
-    plan: FusionPlan
-    program: Program
-    memory: MemoryPlan
-    weights: WeightsFile
+    plans: tuple[FusionPlan, ...]
+    parts: tuple[Part, ...]
 
 
 def manifest(exported: Exported, folder: Path) -> dict[str, Any]:
     """Plain JSON values. `measured` is true only if every tuned kernel was measured on this very kind of GPU here.
 
-    `files` maps every other file of the folder to its SHA-256.
+    What is told of a plan is that of the largest batch; `buckets` tells it of each if there are several. `files` maps
+    every other file of the folder to its SHA-256.
     """
-    program = exported.program
-    count, moved = program.conversions()
     spec = asdict(exported.gpu.spec)
+    told = [_told(plan, part) for plan, part in zip(exported.plans, exported.parts, strict=True)]
     return {
         "format": FORMAT,
         "name": exported.name,
         "model": exported.model,
         "source": exported.source,
         "batch": exported.batch,
-        "dtype": str(program.dtype),
+        "dtype": str(exported.parts[-1].program.dtype),
         "gpu": {"name": exported.gpu.name, "sm": exported.gpu.sm, "arch": exported.gpu.spec.nvcc_arch,
                 "driver": exported.gpu.driver, "cuda": exported.gpu.cuda, "spec": spec},
         "toolchain": {"nvcc": exported.toolchain.nvcc_version, "host": exported.toolchain.host_version,
                       "cutlass": exported.toolchain.cutlass_version},
+        **told[-1],
+        "measured": all(t["measured"] for t in told),
+        "estimated": sum(t["estimated"] for t in told),
+        "buckets": [{"batch": p.batch, **t} for p, t in zip(exported.parts, told, strict=True)] if told[1:] else [],
+        "files": checksums(folder),
+    }  # fmt: skip
+
+
+def _told(plan: FusionPlan, part: Part) -> dict[str, Any]:
+    program = part.program
+    count, moved = program.conversions()
+    return {
         "inputs": [_port(p.name, p.type) for p in program.inputs],
         "outputs": [_port(p.name, p.type) for p in program.outputs],
         "measured": all(s.choice.origin is Origin.OWN for s in program.templates),
         "estimated": sum(s.choice.origin is Origin.ESTIMATE for s in program.templates),
-        "memory": {"workspace_bytes": exported.memory.nbytes, "lower_bound_bytes": exported.memory.lower_bound,
-                   "weight_bytes": exported.weights.device_bytes},
+        "memory": {"workspace_bytes": part.memory.nbytes, "lower_bound_bytes": part.memory.lower_bound,
+                   "weight_bytes": part.weights.device_bytes},
         "conversions": {"steps": count, "bytes": moved},
-        "steps": _steps(program, exported.memory),
-        "regions": [_region(r) for r in exported.plan.regions],
-        "left_alone": [asdict(left) for left in exported.plan.left_alone],
+        "steps": steps_of(part),
+        "regions": [region_of(r) for r in plan.regions],
+        "left_alone": [asdict(left) for left in plan.left_alone],
         "notes": list(program.notes),
-        "files": checksums(folder),
     }  # fmt: skip
 
 
@@ -83,17 +90,19 @@ def _port(name: str, kind: Any) -> dict[str, Any]:
     return {"name": name, "dtype": str(kind.dtype), "shape": list(kind.shape)}
 
 
-def _region(region: Any) -> dict[str, Any]:
+def region_of(region: Any) -> dict[str, Any]:
     return {
         "id": region.id, "kind": str(region.kind), "nodes": list(region.nodes), "reason": region.reason,
         "workload": region.workload.key if region.workload else None,
     }  # fmt: skip
 
 
-def _steps(program: Program, memory: MemoryPlan) -> list[dict[str, Any]]:
-    writes = written(program, memory)
+def steps_of(part: Part) -> list[dict[str, Any]]:
+    """What each step of a part runs, from which measurement, and what it writes (core.export.placement.written)."""
+    program = part.program
+    writes = written(program, part.memory)
     _, operator_of = operator_kernels(program)
-    names = kernel_names(program)
+    names = kernel_names(program, part.label)
     steps: list[dict[str, Any]] = []
     for number, step in enumerate(program.steps):
         if isinstance(step, TemplateStep):

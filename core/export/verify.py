@@ -6,7 +6,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from core.export.placement import require_writes
 from core.export.reference import load_inputs, random_inputs, reference_outputs
 from core.export.trust import require_trust
 from core.files import digest
+from core.graph.ir import Graph
 from core.importer.load import load_graph
 from core.paths import ROOT
 from templates.types import DType
@@ -32,6 +33,7 @@ TOLERANCE = {DType.F16: 1e-2, DType.BF16: 5e-2, DType.F32: 1e-2}
 _LOG_CHARACTERS = 500
 _POLL_S = 0.1
 WAITING = "waiting"
+Layers = Callable[[Path], None]
 _PROVES_LITTLE = "the reference's output {!r} is nearly the same number everywhere: that it matches proves little"
 
 
@@ -58,7 +60,8 @@ def verify(
 
     Returns:
         The JSON of cli.md's `verify` with "gpu", "samples_ms", "tolerance", "notes" and "ok" beside; an output is ok if
-        it is within the tolerance both alone and amid back-to-back runs. A note says where that proves little.
+        it is within the tolerance both alone and amid back-to-back runs. A note says where that proves little. For a
+        library of several batch sizes this is the largest, and "batches" the others, one that is padded for each.
 
     Raises:
         ExportError: the folder is no exported library, was changed, or comes from elsewhere without the user's yes; the
@@ -71,40 +74,76 @@ def verify(
     source = model or data["source"]
     graph = load_graph(source, data.get("batch"))
     given = load_inputs(inputs, data["inputs"]) if inputs else random_inputs(graph, seed)
-    arrays = [_fitting(given, port) for port in data["inputs"]]
     dtype = DType(data["dtype"])
     tolerance = TOLERANCE[dtype]
     layers: list[dict[str, Any]] = []
+
+    def checked(
+        ports: Mapping[str, Any], given: Mapping[str, np.ndarray], batch: int = 0, after: Layers | None = None
+    ) -> dict[str, Any]:
+        arrays = [_fitting(given, port) for port in ports["inputs"]]
+        with ThreadPoolExecutor(1) as pool:
+            reference = pool.submit(reference_outputs, source, given)
+            answer, first, again = _run_child(
+                folder, {**data, **ports}, arrays, runtime, ordinal, time_limit_s, cancel, after, batch
+            )
+            wanted = reference.result()
+        return _result(ports["outputs"], answer, zip(first, again, strict=True), wanted, tolerance)
 
     def compare(work: Path) -> None:
         layers.extend(compare_layers(data, exported_graph(source, data.get("batch"), dtype), given, work, tolerance))
 
     if per_layer:
         require_writes(data)
-    with ThreadPoolExecutor(1) as pool:
-        reference = pool.submit(reference_outputs, source, given)
-        answer, first, again = _run_child(
-            folder, data, arrays, runtime, ordinal, time_limit_s, cancel, compare if per_layer else None
-        )
-        wanted = reference.result()
-    outputs = [
-        _compared(port, pair, expected, tolerance)
-        for port, pair, expected in zip(data["outputs"], zip(first, again, strict=True), wanted, strict=True)
-    ]
+    found = checked({k: data[k] for k in ("inputs", "outputs")}, given, after=compare if per_layer else None)
+    batches = []
+    for batch in () if inputs else other_batches(data):
+        sized = load_graph(source, batch)
+        ports = {k: [_resized(port, sized) for port in data[k]] for k in ("inputs", "outputs")}
+        batches.append({"batch": batch, **checked(ports, random_inputs(sized, seed), batch)})
     return {
         "library": str(folder / f"lib{data['name']}.so"),
-        "outputs": outputs,
-        "latency_ms": answer["latency_ms"],
-        "samples_ms": answer["samples_ms"],
+        **found,
         "reference": f"ONNX Runtime on the CPU, {source}",
-        "gpu": answer["gpu"],
         "tolerance": tolerance,
         "dtype": data["dtype"],
-        "notes": [_PROVES_LITTLE.format(port["name"]) for port, expected in zip(data["outputs"], wanted, strict=True)
-                  if nearly_constant(expected, tolerance)],
-        "ok": all(o["ok"] for o in outputs),
+        "ok": found["ok"] and all(b["ok"] for b in batches),
         **({"layers": layers} if per_layer else {}),
-    }  # fmt: skip
+        **({"batches": batches} if batches else {}),
+    }
+
+
+def other_batches(data: Mapping[str, Any]) -> list[int]:
+    """What else to run of a library of several batch sizes: every size but the largest, and one less than each where
+    that is padded."""
+    sizes = [bucket["batch"] for bucket in data.get("buckets", [])]
+    padded = [b - 1 for b, smaller in zip(sizes, [0, *sizes], strict=False) if b - 1 > smaller]
+    return sorted({*sizes[:-1], *padded})
+
+
+def _resized(port: Mapping[str, Any], graph: Graph) -> dict[str, Any]:
+    """The port of the same name in a graph of another batch. Raises ExportError when it has none."""
+    if port["name"] not in graph.types:
+        raise ExportError(f"the model has no tensor {port['name']!r} as the library has", "export the model again")
+    return {**port, "shape": list(graph.shape(port["name"]))}
+
+
+def _result(
+    ports: Sequence[Mapping[str, Any]], answer: Mapping[str, Any], pairs: Iterable[tuple[np.ndarray, np.ndarray]],
+    wanted: Sequence[np.ndarray], tolerance: float,
+) -> dict[str, Any]:  # fmt: skip
+    """What is told of the runs of one batch size."""
+    outputs = [
+        _compared(port, pair, expected, tolerance)
+        for port, pair, expected in zip(ports, pairs, wanted, strict=True)
+    ]  # fmt: skip
+    constant = [p["name"] for p, w in zip(ports, wanted, strict=True) if nearly_constant(w, tolerance)]
+    return {
+        "outputs": outputs,
+        **{key: answer[key] for key in ("latency_ms", "samples_ms", "gpu")},
+        "notes": [_PROVES_LITTLE.format(name) for name in constant],
+        "ok": all(o["ok"] for o in outputs),
+    }
 
 
 def checked_manifest(folder: Path) -> dict[str, Any]:
@@ -137,8 +176,16 @@ def _is_sound(data: Mapping[str, Any]) -> bool:
         and isinstance(data.get("source"), str)
         and (batch is None or (type(batch) is int and batch > 0))
         and data.get("dtype") in [str(d) for d in TOLERANCE]
+        and _are_buckets(data.get("buckets", []))
         and all(isinstance(p, list) and all(map(_is_port, p)) for p in ports)
     )
+
+
+def _are_buckets(found: object) -> bool:
+    if not isinstance(found, list) or not all(isinstance(b, dict) for b in found):
+        return False
+    sizes = [b.get("batch") for b in found]
+    return all(type(s) is int and s > 0 for s in sizes) and sizes == sorted(set(sizes))
 
 
 def _is_port(port: object) -> bool:
@@ -172,7 +219,8 @@ def _run_child(
     ordinal: int,
     limit: float,
     cancel: threading.Event | None,
-    layers: Callable[[Path], None] | None = None,
+    layers: Layers | None = None,
+    batch: int = 0,
 ) -> tuple[dict[str, Any], list[np.ndarray], list[np.ndarray]]:
     """(answer, outputs of the first run, outputs of a run amid others) of the library in a process of its own.
 
@@ -194,6 +242,7 @@ def _run_child(
             "outputs": outputs,
             "runtime": runtime,
             "ordinal": ordinal,
+            "batch": batch,
             "layers": [_with_numpy(s["writes"]) for s in data["steps"]] if layers else [],
         }
         (work / "job.json").write_text(json.dumps(job), encoding="utf-8")

@@ -50,10 +50,12 @@ class Library:
     def _error(self, handle: ctypes.c_void_p | None) -> str:
         return bytes(self._function("last_error")(handle)).decode("utf-8", "replace")
 
-    def run(self, inputs: list[int], outputs: list[int], workspace: int, stream: int) -> None:
-        """Enqueue one inference. Raises ExportError with the library's reason."""
+    def run(self, inputs: list[int], outputs: list[int], workspace: int, stream: int, batch: int = 0) -> None:
+        """Enqueue one inference; `batch`: of a library of several. Raises ExportError with the library's reason."""
         pointers = [(ctypes.c_void_p * max(len(p), 1))(*p) for p in (inputs, outputs)]
-        if self._function("run")(self._handle, *pointers, ctypes.c_void_p(workspace), ctypes.c_void_p(stream)):
+        where = *pointers, ctypes.c_void_p(workspace), ctypes.c_void_p(stream)
+        function = self._function("run_batch" if batch else "run")
+        if function(self._handle, *([batch] if batch else []), *where):
             raise ExportError(self._error(self._handle))
 
     def run_step(self, inputs: list[int], outputs: list[int], workspace: int, step: int, stream: int) -> None:
@@ -89,7 +91,7 @@ def _measured(job: dict[str, Any], runtime: Runtime) -> dict[str, Any]:
     runtime.memset(workspace, 0xFF, max(library.workspace_bytes, 256), stream)
 
     def run(which: int) -> None:
-        library.run(sets[which].inputs, sets[which].outputs, workspace, stream)
+        library.run(sets[which].inputs, sets[which].outputs, workspace, stream, job["batch"])
 
     run(0)
     first = sets[0].results()

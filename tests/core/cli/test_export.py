@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from core.cli import run
+from core.export.verify import checked_manifest, other_batches
 from core.paths import ROOT
 from tests.core.export.models import Model
 
@@ -32,6 +33,35 @@ def test_an_export_for_a_named_gpu_says_that_nothing_was_measured(tmp_path, monk
     tuned = [s for s in manifest["steps"] if s["origin"]]
     assert {s["origin"] for s in tuned} == {"estimate"} and all(s["candidate"]["family"] for s in tuned)
     assert "estimates" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_several_batch_sizes_make_one_library(tmp_path, monkeypatch, capsys):
+    without_compiler(monkeypatch)
+    out = tmp_path / "out"
+    line = ["export", "mlp", "-o", str(out), "--gpu", "a100", "--batch", "8,1, 32", "-q"]
+    assert run([*line, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["batches"] == [1, 8, 32] and data["estimated"] == 9
+    manifest = checked_manifest(out)
+    assert manifest["batch"] == 32 and manifest["inputs"][0]["shape"][0] == 32
+    assert [b["batch"] for b in manifest["buckets"]] == [1, 8, 32]
+    assert manifest["buckets"][-1]["steps"] == manifest["steps"] and other_batches(manifest) == [1, 7, 8, 31]
+    weights = {b["memory"]["weight_bytes"] for b in manifest["buckets"]}
+    assert len(weights) == 1, "they share one file"
+    assert (
+        "mlp_run_batch" in (out / "include/mlp.h").read_text() and "batch | 1 to 32" in (out / "report.md").read_text()
+    )
+    assert run(line) == 0
+    assert "at the largest of the batch sizes 1, 8, 32" in capsys.readouterr().out
+    assert run(["export", "mlp", "-o", str(out), "--gpu", "a100", "--batch", "1,2", "--plan", "p.json"]) == 1
+    assert "a plan file is of one batch size" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("batch", ["0", "1,", "x", "1,-2"])
+def test_a_batch_that_is_no_number_is_bad_usage(tmp_path, batch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run(["export", "mlp", "-o", str(tmp_path / "out"), "--batch", batch])
+    assert ended.value.code == 2 and "is not a positive whole number" in capsys.readouterr().err
 
 
 def test_every_unsupported_node_is_named_and_nothing_written(tmp_path, capsys):

@@ -33,6 +33,16 @@ def test_a_wrong_output_is_status_1_and_named(monkeypatch, capsys):
     assert "relative L2 of 0.5" in printed.err and printed.err.count("\n") == 1
 
 
+def test_a_wrong_output_of_another_batch_is_status_1_and_named(monkeypatch, capsys):
+    data = answered(monkeypatch, [GOOD])
+    found = {"batch": 7, "outputs": [BAD], "notes": [], "latency_ms": 0.3, "samples_ms": [0.3]}
+    data |= {"batches": [found], "ok": False}
+    assert run(["verify", "out"]) == 1
+    printed = capsys.readouterr()
+    assert "batch 7: WRONG" in printed.out and "batch 7: 0.3000 ms" in printed.out
+    assert "relative L2 of 0.5" in printed.err
+
+
 @pytest.mark.parametrize("folder", ["nothing", "."])
 def test_a_folder_that_is_no_export(folder, capsys):
     assert run(["verify", folder]) == 1

@@ -3,20 +3,20 @@
 import importlib.util
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.build.toolchain import find_toolchain
-from core.export.emit import emit_sources
+from core.export.emit import Part, emit_library
 from core.export.kernels import OperatorKernel
 from core.export.lower import lower
 from core.export.memory import lifetimes, plan_memory
 from core.export.pointwise_cuda import C_TYPES
 from core.export.program import Program
-from core.export.weights import write_weights
+from core.export.weights import write_shared_weights, write_weights
 from core.fusion.planner import plan
 from core.graph.ir import Graph
 from core.paths import INCLUDE, ROOT
@@ -28,8 +28,8 @@ from templates.operators import FOLDER
 from templates.types import DType, MatrixLayout
 
 
-def compile_for_cpu(text: str, out: Path, defines: Sequence[str] = ()) -> None:
-    """Compile C++ made of kernels and the emulator's headers into a shared library."""
+def compile_for_cpu(text: str, out: Path, defines: Sequence[str] = (), more: Sequence[Path] = ()) -> None:
+    """Compile C++ made of kernels and the emulator's headers into a shared library; `more`: files without kernels."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("g++ is not installed")
@@ -43,7 +43,7 @@ def compile_for_cpu(text: str, out: Path, defines: Sequence[str] = ()) -> None:
     # A vector access that is not aligned ends the process here, as it would end the kernel on a GPU.
     checks = ["-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"]
     flags = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", *checks, *defines]
-    command = [compiler, *flags, *(f"-I{d}" for d in folders), str(unit), "-o", str(out), "-ldl"]
+    command = [compiler, *flags, *(f"-I{d}" for d in folders), "-x", "c++", str(unit), *map(str, more), "-o", str(out)]
     subprocess.run(command, cwd=out.parent, check=True)
 
 
@@ -78,14 +78,31 @@ def emulated_library(program: Program, folder: Path, name: str, major: int = 8, 
     With `capture` the caller's stream is always being captured, so that steps run one by one as they are enqueued.
     """
     weights = write_weights(program, folder / f"{name}.safetensors")
-    emit_sources(program, plan_memory(lifetimes(program)), weights, KNOWN_GPUS["a100"], name, folder, "4.2.0")
+    part = Part(program, plan_memory(lifetimes(program)), weights)
+    return emulated_parts([part], folder, name, major, capture)
+
+
+def emulated_buckets(programs: Mapping[int, Program], folder: Path, name: str) -> Path:
+    """As `emulated_library`, of several batch sizes."""
+    batches = sorted(programs)
+    weights = write_shared_weights([programs[b] for b in batches], folder / f"{name}.safetensors")
+    parts = [
+        Part(programs[b], plan_memory(lifetimes(programs[b])), w, b) for b, w in zip(batches, weights, strict=True)
+    ]
+    return emulated_parts(parts, folder, name)
+
+
+def emulated_parts(parts: Sequence[Part], folder: Path, name: str, major: int = 8, capture: bool = False) -> Path:
+    """The library of these parts. Kernels and the runtime are one unit, the plans of several parts one each."""
+    emit_library(parts, KNOWN_GPUS["a100"], name, folder, "4.2.0")
+    several = [folder / part.file("plan") for part in parts if part.batch]
+    more = [*several, folder / "src/buckets.cu"] if several else []
     text = '#include "emulated_runtime.h"\n'
-    if (folder / "src/operators.cu").exists():
-        text += '#include "src/operators.cu"\n'
-    text += '#include "src/plan.cu"\n'
-    if (folder / "src/vendor.cu").exists():
-        text += '#include "src/vendor.cu"\n'
-    for number, kernel in enumerate(dict.fromkeys(s.candidate.kernel for s in program.templates if not s.vendor)):
+    for part in parts:
+        files = [part.file("operators"), *(["src/plan.cu"] if not several else []), part.file("vendor")]
+        text += "".join(f'#include "{file}"\n' for file in files if (folder / file).exists())
+    steps = [s for part in parts for s in part.program.templates if not s.vendor]
+    for number, kernel in enumerate(dict.fromkeys(s.candidate.kernel for s in steps)):
         if kernel.family.endswith("attention"):
             mask, causal = list(MaskKind).index(MaskKind(str(kernel["mask"]))), str(bool(kernel["causal"])).lower()
             text += f"EMULATED_ATTENTION({kernel.name}, {C_TYPES[kernel.dtype]}, {mask}, {causal})\n"
@@ -95,5 +112,7 @@ def emulated_library(program: Program, folder: Path, name: str, major: int = 8, 
         text += kernel.epilogue.functor(f"Chain{number}")
         text += f"EMULATED_KERNEL({kernel.name}, Chain{number}, {', '.join(types)}, {', '.join(rows)})\n"
     library = folder / f"lib{name}.so"
-    compile_for_cpu(text, library, [f"-DEMULATED_MAJOR={major}", f"-I{folder}", *(["-DEMULATED_CAPTURE"] * capture)])
+    compile_for_cpu(
+        text, library, [f"-DEMULATED_MAJOR={major}", f"-I{folder}", *(["-DEMULATED_CAPTURE"] * capture)], more
+    )
     return library

@@ -27,6 +27,12 @@ cudaError_t cudaFree(void* p) { return std::free(p), cudaSuccess; }
 cudaError_t cudaMemcpy(void* to, void const* from, size_t bytes, cudaMemcpyKind) {
   return std::memcpy(to, from, bytes), cudaSuccess;
 }
+cudaError_t cudaMemcpyAsync(void* to, void const* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  return std::memcpy(to, from, bytes), cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t) {
+  return std::memset(p, value, bytes), cudaSuccess;
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return *stream = reinterpret_cast<cudaStream_t>(8), cudaSuccess;
 }

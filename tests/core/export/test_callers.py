@@ -63,7 +63,7 @@ class OnGpu:
     """A numpy array that says it is on a GPU. `asked`: the streams it was asked to be ready on."""
 
     def __init__(self, array, caller):
-        self.array, self.caller, self.asked = array, caller, []
+        self.array, self.caller, self.asked, self.shape = array, caller, [], array.shape
 
     def __dlpack_device__(self):
         return _CUDA, 0

@@ -225,7 +225,7 @@ def test_a_full_disk_is_one_line_and_no_folder(tmp_path, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("core.export.exporter.write_weights", full)
+    monkeypatch.setattr("core.export.exporter.write_shared_weights", full)
     with pytest.raises(ExportError, match="No space left"):
         small_export(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -8,10 +8,10 @@ import pytest
 from core.cli.verify import as_text
 from core.errors import ExportError
 from core.export import verify_child
-from core.export.emit import NUMPY_NAMES
+from core.export.emit import NUMPY_NAMES, Part
 from core.export.layers import compare_layers, first_wrong, layer_lines
 from core.export.lower import lower
-from core.export.manifest import _region, _steps
+from core.export.manifest import region_of, steps_of
 from core.export.memory import lifetimes, plan_memory
 from core.export.placement import require_writes
 from core.export.reference import random_inputs
@@ -51,8 +51,8 @@ class Exported:
         self.data = json.loads(
             json.dumps(
                 {
-                    "steps": _steps(self.program, plan_memory(lifetimes(self.program))),
-                    "regions": [_region(r) for r in found.regions],
+                    "steps": steps_of(Part(self.program, plan_memory(lifetimes(self.program)), None)),
+                    "regions": [region_of(r) for r in found.regions],
                 }
             )
         )
@@ -63,7 +63,7 @@ class Exported:
         np.savez(work / "inputs.npz", **{f"input{i}": given[t] for i, t in enumerate(self.graph.inputs)})
         outputs = [{"shape": p.type.shape, "numpy": NUMPY_NAMES[p.type.dtype]} for p in self.program.outputs]
         layers = [[{**p, "numpy": NUMPY_NAMES[DType(p["dtype"])]} for p in s["writes"]] for s in self.data["steps"]]
-        job = {"library": str(self.library), "name": "net", "outputs": outputs, "layers": layers}
+        job = {"library": str(self.library), "name": "net", "outputs": outputs, "layers": layers, "batch": 0}
         job |= {key: str(work / f"{key}.npz") for key in ("inputs", "results", "answer")}
         verify_child._measured(job, HostRuntime())
         return compare_layers(self.data, self.graph, given, work, 1e-2)

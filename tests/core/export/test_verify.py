@@ -13,7 +13,7 @@ from core.build.toolchain import find_toolchain
 from core.device import resolve_gpu
 from core.errors import Cancelled, ExportError
 from core.export import verify as module
-from core.export.exporter import Origins, export
+from core.export.exporter import Bucket, Origins, export, export_buckets
 from core.export.reference import index_bound, load_inputs, random_inputs, reference_outputs
 from core.export.verify import checked_manifest, nearly_constant, verify
 from core.fusion.planner import plan
@@ -83,6 +83,30 @@ def test_an_output_that_one_number_would_match_is_noted(exported, monkeypatch, v
     assert ["proves little" in note for note in verify(exported)["notes"]] == [True] * constant
 
 
+def test_every_batch_size_and_a_padded_one_is_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("BOLT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        "core.export.exporter.build_library", lambda folder, name, *rest: (folder / f"lib{name}.so").touch()
+    )
+    m = Model()
+    onnx.save(m.build(m.op("Tanh", m.op("Exp", m.input(2, 3)))), tmp_path / "model.onnx")
+    graphs = {b: load_graph(tmp_path / "model.onnx", b) for b in (2, 5)}
+    made = [Bucket(b, graph, plan(graph), {}) for b, graph in graphs.items()]
+    origins = Origins(str(tmp_path / "model.onnx"), 5)
+    export_buckets(made, resolve_gpu("h200"), tmp_path / "out", find_toolchain(), origins)
+    ran = []
+
+    def run(folder, data, arrays, *rest):
+        ran.append((rest[-1], arrays[0].shape, tuple(data["outputs"][0]["shape"])))
+        return child(0.1 if rest[-1] == 4 else 0.0)(folder, data, arrays)
+
+    monkeypatch.setattr(module, "_run_child", run)
+    data = verify(tmp_path / "out")
+    assert ran == [(b, (n, 3), (n, 3)) for b, n in ((0, 5), (1, 1), (2, 2), (4, 4))]
+    assert [(b["batch"], b["ok"]) for b in data["batches"]] == [(1, True), (2, True), (4, False)]
+    assert not data["ok"] and data["outputs"][0]["ok"]
+
+
 def test_changed_and_missing_files_are_found_before_anything_is_loaded(exported):
     checked_manifest(exported)
     library = next(exported.glob("lib*.so"))
@@ -137,6 +161,7 @@ def test_a_damaged_manifest_is_one_line(exported, text):
         {"outputs": [{"name": "y", "shape": [2, []], "dtype": "f32"}]},
         {"outputs": [{"name": "y", "shape": [2, 3], "dtype": []}]},
         {"files": {}},
+        {"buckets": [{"batch": 8}, {"batch": 1}]},
     ],
 )
 def test_a_manifest_of_other_types_is_one_line(exported, change):
