@@ -1,10 +1,9 @@
 """A piece of advice as data: what to change, where, what it costs or saves, and the change itself."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from core.gains import Times
 from templates.workload import Workload
 
 
@@ -144,44 +143,51 @@ class Advice:
         return self.ways[0].price
 
     @property
-    def workloads(self) -> dict[str, Workload]:
-        """Everything that must be measured for its prices, by key."""
-        return {w.key: w for way in self.ways for t in way.terms for w in (*t.before, *t.after)}
+    def unpriced(self) -> dict[str, Workload]:
+        """What must be measured, in one run, for the prices that are not known: both sides of each such term."""
+        open_ = [
+            term
+            for way in self.ways
+            for term, part in zip(way.terms, way.parts or (way.price,) * len(way.terms), strict=True)
+            if part.missing or part.runs > 1
+        ]
+        return {w.key: w for term in open_ for w in (*term.before, *term.after)}
 
 
 Estimate = Callable[[Workload], float | None]  # us, by the ranking rules
+History = Callable[[str], Mapping[str, float]]  # workload key -> run -> us of the best kernel, the newest run first
 
 
-def priced(
-    label: str, terms: Sequence[Term], times: Times, estimate: Estimate | None = None, saved_us: float | None = None
-) -> Way:
-    """The way with its price. `estimate` is asked only where a record is missing; `saved_us` is an estimate at hand."""
-    parts = tuple(_price([t], times) for t in terms)
-    whole = _price(terms, times)
-    guess = saved_us
-    if guess is None and estimate is not None and whole.gain_us is None:
-        guess = _estimated(terms, estimate)
-    whole = Price(whole.before_us, whole.after_us, whole.missing, whole.runs, guess)
+def priced(label: str, terms: Sequence[Term], history: History, estimate: Estimate | None = None) -> Way:
+    """The way with its price; `estimate` is asked only where there is no measured gain."""
+    parts = tuple(_price(term, history) for term in terms)
+    before, after = ([getattr(p, side) for p in parts] for side in ("before_us", "after_us"))
+    whole = Price(
+        sum(before) if parts and None not in before else None,
+        sum(after) if parts and None not in after else None,
+        tuple(dict.fromkeys(key for p in parts for key in p.missing)),
+        max((p.runs for p in parts), default=0),
+    )
+    if estimate is not None and whole.gain_us is None:
+        whole = replace(whole, estimate_us=_estimated(terms, estimate))
     return Way(label, tuple(terms), whole, parts)
 
 
-def _price(terms: Sequence[Term], times: Times) -> Price:
-    missing: dict[str, None] = {}
-    sides: list[float | None] = [0.0, 0.0]
-    most = 0
-    for term in terms:
-        runs: set[str] = set()
-        for side, workloads in enumerate((term.before, term.after)):
-            timed = {w.key: times(w.key) for w in workloads}
-            missing |= {key: None for key, t in timed.items() if t is None}
-            known = [t for w in workloads if (t := timed[w.key]) is not None]
-            runs |= {t.run for t in known}
-            so_far = sides[side]
-            whole = so_far is not None and len(known) == len(workloads) > 0
-            often = term.count * (term.scale if side else 1.0)
-            sides[side] = so_far + often * sum(t.ours for t in known) if so_far is not None and whole else None
-        most = max(most, len(runs))
-    return Price(sides[0], sides[1], tuple(missing), most)
+def _price(term: Term, history: History) -> Price:
+    """By the newest run that measured all of the term's workloads, else by the newest of each."""
+    figures = {w.key: history(w.key) for w in (*term.before, *term.after)}
+    missing = tuple(key for key, by_run in figures.items() if not by_run)
+    first, *others = figures.values()
+    common = next((run for run in first if all(run in by_run for by_run in others)), None)
+    chosen = {key: common or next(iter(by_run)) for key, by_run in figures.items() if by_run}
+
+    def total(workloads: tuple[Workload, ...], often: float) -> float | None:
+        if not workloads or any(w.key in missing for w in workloads):
+            return None
+        return often * sum(figures[w.key][chosen[w.key]] for w in workloads)
+
+    runs = len(set(chosen.values()))
+    return Price(total(term.before, term.count), total(term.after, term.count * term.scale), missing, runs)
 
 
 def _estimated(terms: Sequence[Term], estimate: Estimate) -> float | None:

@@ -65,7 +65,7 @@ def advise_batches(subject: Subject, batches: Sequence[int] = BATCHES) -> list[A
         per_sample = subject.batch / batch
         terms = [Term(count, (old,), (new,), per_sample) for old, new, count in scaled if new is not None]
         if groups and len(terms) == len(groups):
-            ways.append((batch, priced(f"batch {batch}", terms, subject.times, subject.estimate)))
+            ways.append((batch, priced(f"batch {batch}", terms, subject.history, subject.estimate)))
     return [_advice(subject, ways)] if len(ways) > 1 else []
 
 

@@ -54,8 +54,8 @@ def _advice(subject: Subject, regions: list[Region], pair: Pair) -> Advice:
     assert one is not None
     relu = _relu(subject, regions[0])
     channels = second.n
-    persistent = priced("in one kernel (persistent)", [Term(count, (one,), (pair,))], subject.times, subject.estimate)
-    apart = priced("as a kernel of its own", [Term(count, (one,), (one, second))], subject.times, subject.estimate)
+    persistent = priced("in one kernel (persistent)", [Term(count, (one,), (pair,))], subject.history, subject.estimate)
+    apart = priced("as a kernel of its own", [Term(count, (one,), (one, second))], subject.history, subject.estimate)
     parameters = channels * channels + channels
     return Advice(
         id=f"deepen-{regions[0].id}",

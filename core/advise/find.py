@@ -36,8 +36,8 @@ def _order(advice: Advice) -> tuple[int, float]:
 
 
 def to_measure(advice: Iterable[Advice]) -> list[Workload]:
-    """Every workload that the prices rest on, once. All of them in one run: only figures of one run compare."""
+    """Every workload that a price lacks, once, with what it is compared with: only figures of one run compare."""
     found: dict[str, Workload] = {}
     for one in advice:
-        found |= one.workloads
+        found |= one.unpriced
     return list(found.values())

@@ -83,7 +83,7 @@ def _widening(subject: Subject, region: Region, size: int, sizes: list[int], why
             for r in regions
             if isinstance(r.workload, GemmWorkload | ConvWorkload)
         ]
-        ways.append(priced(f"{size} to {width}", terms, subject.times, subject.estimate))
+        ways.append(priced(f"{size} to {width}", terms, subject.history, subject.estimate))
     facts = [("nearest good sizes", " and ".join(map(str, sorted(sizes))))]
     if made and made.cropped:
         facts.append(("behind it", f"a Slice back to {size}, which the price does not hold"))
@@ -138,7 +138,7 @@ def _inputs(subject: Subject, region: Region, work: Single) -> Iterator[Advice]:
         why=f"{size} is no multiple of {ALIGNMENT}: its rows do not start at 16 bytes",
         regions=(region.id,),
         nodes=region.nodes[:1],
-        ways=(priced(f"{size} to {up}", terms, subject.times, subject.estimate),),
+        ways=(priced(f"{size} to {up}", terms, subject.history, subject.estimate),),
         unchanged="the caller gives the input: let it hold zeros in the new features",
     )
 

@@ -36,7 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--estimate", action="store_true", help="where no record is, also tell what the ranking rules expect"
     )
     parser.add_argument(
-        "--measure", action="store_true", help="tune every workload that the prices rest on, in one run on the GPU here"
+        "--measure",
+        action="store_true",
+        help="tune on the GPU here what has no price yet, and what it is compared with",
     )
     parser.add_argument(
         "--limit", type=_positive_int, default=MEASURE_LIMIT, metavar="N",
@@ -105,7 +107,7 @@ def _advice(
 
 
 def _measure(found: "list[Advice]", session: "Session", args: argparse.Namespace, reporter: Reporter) -> None:
-    """One job over the distinct workloads, those of the model as it is among them: only figures of one run compare."""
+    """One job over what has no price, and what it is compared with. An interrupted one goes on with what is open."""
     from core.advise.find import to_measure
     from core.cli.tune import run_interruptibly
     from core.cli.tuning_view import TuningView
@@ -114,7 +116,7 @@ def _measure(found: "list[Advice]", session: "Session", args: argparse.Namespace
 
     workloads = to_measure(found)
     if not workloads:
-        reporter.log("there is nothing to measure")
+        reporter.log("every price is measured already")
         return
     options = Options(args.budget, args.limit, retune=True)
     with local_job(workloads, options, args.gpu, args.runtime, args.jobs) as job, TuningView(reporter) as view:

@@ -8,7 +8,6 @@ from core.advise.advice import Kind, Price, SetBatch, Term, priced
 from core.advise.batches import advise_batches, knees, rebatched
 from core.advise.deepen import advise_deepening
 from core.advise.find import advise, to_measure
-from core.gains import Timed
 from core.search.waves import waves_of
 from core.session import open_model
 from templates.family import Candidate, Kernel, Launch
@@ -23,24 +22,37 @@ def flops_us(key: str) -> float:
     return 1.0 + parse_workload(key).flops / 1e8
 
 
+def history(**figures: dict[str, float]):
+    """m8={"run": us}: the figures of gemm(8), newest run first."""
+    return lambda key: figures.get(f"m{parse_workload(key).m}", {})
+
+
 def test_a_price_is_the_sum_over_regions():
-    times = {gemm(8).key: Timed(2.0, 1.0, "a"), gemm(16).key: Timed(3.5, 3.5, "a")}
-    way = priced("x", [Term(3, (gemm(8),), (gemm(16),))], times.get)
+    way = priced("x", [Term(3, (gemm(8),), (gemm(16),))], history(m8={"a": 2.0}, m16={"a": 3.5}))
     assert way.price == Price(6.0, 10.5, (), 1) and way.price.gain_us == -4.5
+    scaled = priced("x", [Term(3, (gemm(8),), (gemm(16),), 0.5)], history(m8={"a": 2.0}, m16={"a": 3.5}))
+    assert scaled.price.gain_us == 6.0 - 5.25
 
 
 def test_figures_of_two_runs_give_no_gain():
-    times = {gemm(8).key: Timed(2.0, 1.0, "a"), gemm(16).key: Timed(3.5, 3.5, "b")}
-    price = priced("x", [Term(3, (gemm(8),), (gemm(16),))], times.get).price
+    apart = history(m8={"a": 2.0}, m16={"b": 3.5})
+    price = priced("x", [Term(3, (gemm(8),), (gemm(16),))], apart).price
     assert (price.before_us, price.after_us, price.runs, price.gain_us) == (6.0, 10.5, 2, None)
     each_in_one = [Term(1, (gemm(8),), (gemm(8),)), Term(1, (gemm(16),), (gemm(16),))]
-    assert priced("x", each_in_one, times.get).price.gain_us == 0.0
+    assert priced("x", each_in_one, apart).price.gain_us == 0.0
+
+
+def test_the_newest_run_that_holds_both_sides_is_taken():
+    """A later run of the model alone takes no price away."""
+    known = history(m8={"late": 9.0, "both": 2.0, "old": 1.0}, m16={"both": 3.0, "old": 4.0})
+    assert priced("x", [Term(1, (gemm(8),), (gemm(16),))], known).price == Price(2.0, 3.0, (), 1)
 
 
 def test_what_no_record_holds_is_missing_and_the_estimate_stands_apart():
-    times = {gemm(8).key: Timed(2.0, 1.0, "a")}
-    way = priced("x", [Term(2, (gemm(8),), (gemm(16),))], times.get, lambda w: float(w.m))
+    way = priced("x", [Term(2, (gemm(8),), (gemm(16),))], history(m8={"a": 2.0}), lambda w: float(w.m))
     assert way.price == Price(4.0, None, (gemm(16).key,), 1, -16.0) and way.price.gain_us is None
+    empty = priced("x", [], history())
+    assert empty.price == Price(None, None)
 
 
 def test_all_kinds_on_a_small_model(tmp_path, subject):
@@ -50,7 +62,8 @@ def test_all_kinds_on_a_small_model(tmp_path, subject):
     gains = [a.price.gain_us for a in found if a.price.gain_us]
     assert gains == sorted(gains, reverse=True)
     assert len({a.id for a in found}) == len(found)
-    wanted = to_measure(found)
+    assert to_measure([a for a in found if a.kind is not Kind.ROOFLINE]) == []
+    wanted = to_measure(advise(subject(path, 2)))
     assert len({w.key for w in wanted}) == len(wanted)
     assert set(subject(path, 2).plan.workloads) <= {w.key for w in wanted}
 

@@ -84,6 +84,14 @@ def test_measuring_is_one_run_that_prices_all_of_it(net, gpu, capsys):
     assert not again["measured"] and again["advice"] == out["advice"] and len(gpu) == 1
 
 
+def test_only_what_has_no_price_is_measured(net, gpu, capsys):
+    told(capsys, str(net), "--batch", "4", "--kind", "activation", "--measure")
+    told(capsys, str(net), "--batch", "4", "--kind", "activation", "--measure")
+    assert len(gpu) == 1
+    told(capsys, str(net), "--batch", "4", "--kind", "activation", "batch", "--batches", "8", "--measure")
+    assert {w.m for w in gpu[1][0]} == {4, 8}
+
+
 def test_advice_is_written_as_a_changed_model(net, capsys, tmp_path):
     target = tmp_path / "new" / "relu.onnx"
     out = told(capsys, str(net), "--gpu", "h200", "--apply", "activation-gelu-erf-relu", "-o", str(target))
