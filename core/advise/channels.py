@@ -53,10 +53,23 @@ def widen(graph: Graph, name: str, width: int) -> Widened:
     except Stuck:
         if node.op == "Conv":
             raise
-        walk = _Walk(graph, Widened(walk.made.old, width, cropped=(node.output, axis)))
+        walk = _Walk(graph, Widened(walk.made.old, width, cropped=(_end_of_chain(graph, node), axis)))
         walk.axes[node.output] = axis
         walk.maker(node)
     return walk.made
+
+
+def _end_of_chain(graph: Graph, node: Node) -> str:
+    """The last tensor of the functions of one number behind a node: they can stay in its epilogue."""
+    at = node.output
+    while not graph.leaves(at) and len(readers := graph.consumers(at)) == 1:
+        (reader,) = readers
+        others = [t for t in reader.inputs if t and t != at]
+        plain = reader.op in _POINTWISE and not reader.domain and len(reader.outputs) == 1
+        if not plain or any(t not in graph.constants or graph.constants[t].size != 1 for t in others):
+            break
+        at = reader.output
+    return at
 
 
 class _Walk:
@@ -161,7 +174,9 @@ class _Walk:
             if axis != len(self.graph.shape(node.output)) - 1:
                 raise Stuck(f"{node.name} does not make the channels")
             self._pad(node, weight, 0 if node.op == "Gemm" and attr(node, "transB", 0) else -1)
-        if bias and (node.op == "Conv" or (1, *self.graph.shape(bias))[-1] != 1):  # Gemm's C broadcasts
+        if bias and self.graph.shape(bias)[-1:] == (
+            self.made.old,
+        ):  # one of a single value serves all columns of a Gemm
             self._pad(node, bias, -1)
 
     def _reader(self, node: Node, tensor: str) -> None:

@@ -139,6 +139,18 @@ def test_channels_that_mix_are_refused_with_the_place(tmp_path, between):
         apply(Widen("first", 16), path)
 
 
+def test_a_result_is_cropped_behind_its_activation(tmp_path, subject):
+    """The activation stays in the epilogue, as the price says."""
+    b = Builder("click")
+    b.node("Sigmoid", "click", b.linear("fc", b.input("data", 16), 16, 1))
+    path = models.saved(b.model({"click": [1]}), tmp_path / "click.onnx")
+    (advice,) = advise_shapes(subject(path))
+    changed = apply(advice.change, path)
+    assert_keeps(path, changed)
+    other = open_model(str(models.saved(changed, tmp_path / "changed.onnx")))
+    assert {w.key for t in advice.ways[0].terms for w in t.after} == set(other.plan.workloads)
+
+
 def test_another_batch_is_written_and_runs(tmp_path):
     path = models.convnet(tmp_path / "net.onnx", 16)
     assert_keeps(path, apply(SetBatch(5), path), 5)
@@ -166,3 +178,15 @@ def test_an_invalid_model_is_not_written(tmp_path):
     with pytest.raises(ModelError, match="not valid ONNX"):
         save(file.proto, tmp_path / "broken.onnx")
     assert not (tmp_path / "broken.onnx").exists()
+
+
+def test_repvgg_a0_deepened_is_the_papers_augmented_network(tmp_path, subject):
+    """In what it runs; and it still computes what RepVGG-A0 does."""
+    before = subject("repvgg-a0", 1)
+    places = tuple(p for a in advise_deepening(before) for p in a.change.places)
+    changed = apply(Deepen(places, True), "repvgg-a0")
+    save(changed, tmp_path / "aug.onnx")
+    data = models.feeds(changed, 1)
+    compare(run_model(open_file("repvgg-a0").proto, data), run_model(changed, data), 1e-4, 1e-5)
+    deepened, published = (set(open_model(m, 1).plan.workloads) for m in (str(tmp_path / "aug.onnx"), "repvgg-a0-aug"))
+    assert {key.split()[1] for key in published - deepened} == {"49x1280x1280"}  # too wide for a second in one kernel
