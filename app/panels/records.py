@@ -34,6 +34,7 @@ from core.records.summary import Line
 
 Index = QModelIndex | QPersistentModelIndex
 FILES = "Records (*.json.gz *.json);;All files (*)"
+SOURCES = "Records (*.json.gz *.json *.sqlite);;All files (*)"  # an export, or another user's database
 LAST = float("inf")
 
 
@@ -206,7 +207,7 @@ class RecordsPanel(QWidget):
     # In and out ---------------------------------------------------------------------------------------------------
 
     def ask_import(self) -> None:
-        chosen, _ = QFileDialog.getOpenFileNames(self, "Import records", "", FILES)
+        chosen, _ = QFileDialog.getOpenFileNames(self, "Import records", "", SOURCES)
         if chosen:
             paths = [Path(p) for p in chosen]
             self.background.start(
@@ -242,7 +243,7 @@ def _read(job: Job) -> list[Line]:
 
 
 def _import(paths: list[Path], job: Job) -> int:
-    from core.records.exchange import read_file
+    from core.records.databases import read_any
     from core.records.store import Records
 
     records = Records()
@@ -250,7 +251,7 @@ def _import(paths: list[Path], job: Job) -> int:
         new = 0
         for path in paths:
             job.check()
-            new += records.load(read_file(path), path.name)
+            new += records.load(read_any(path), path.name)
         return new
     finally:
         records.close()

@@ -24,9 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     export.add_argument("file", metavar="FILE", help="a .json or .json.gz file")
     export.add_argument("--gpu", metavar="NAME", help="of this GPU only")
     export.add_argument("--finals", action="store_true", help="the finals only, no screening and no failures")
-    load = actions.add_parser("import", help="add the records of a file")
+    load = actions.add_parser("import", help="add the records of a file or of another user's database")
     load.add_argument("file", metavar="FILE")
-    merge = actions.add_parser("merge", help="merge files into one")
+    merge = actions.add_parser("merge", help="merge files and databases into one file")
     merge.add_argument("files", metavar="FILE", nargs="+")
     merge.add_argument("-o", "--output", metavar="OUT", required=True)
     prune = actions.add_parser("prune", help="remove records; at least one condition")
@@ -40,7 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, reporter: Reporter) -> int:
-    from core.records.exchange import read_file, write_file
+    from core.records.databases import read_any
+    from core.records.exchange import write_file
     from core.records.store import Records
 
     if args.action == "merge":
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
             count = write_file(Path(args.file), records.dump(_gpu_name(args.gpu), args.finals))
             reporter.result({"file": args.file, "rows": count}, lambda: f"{count} rows written to {args.file}")
         elif args.action == "import":
-            count = records.load(read_file(Path(args.file)), Path(args.file).name)
+            count = records.load(read_any(Path(args.file)), Path(args.file).name)
             reporter.result({"file": args.file, "new": count}, lambda: f"{count} new rows from {args.file}")
         else:
             _prune(records, args, reporter)
@@ -73,12 +74,13 @@ def _gpu_name(name: str | None) -> str | None:
 
 
 def _merge(args: argparse.Namespace, reporter: Reporter) -> int:
-    from core.records.exchange import read_file, write_file
+    from core.records.databases import read_any
+    from core.records.exchange import write_file
     from core.records.rows import TABLES, Row
 
     union: dict[str, dict[str, Row]] = {table: {} for table in TABLES}
     for file in args.files:
-        for table, rows in read_file(Path(file)).items():
+        for table, rows in read_any(Path(file)).items():
             union[table].update({row["id"]: row for row in rows})
     count = write_file(Path(args.output), {table: list(rows.values()) for table, rows in union.items()})
     reporter.result({"file": args.output, "rows": count}, lambda: f"{count} rows written to {args.output}")
