@@ -14,8 +14,9 @@ import pytest
 from core.build.artifact import BuiltKernel
 from core.errors import DeviceError
 from core.measure.alone import alone
+from core.measure.child import Worker
 from core.measure.measurement import Failure, Measurement, Outcome, Phase, Stage
-from core.measure.process import ProcessMeasurer, Worker
+from core.measure.process import ProcessMeasurer
 from templates.epilogue import parse_epilogue
 from templates.family import Candidate, Kernel
 from templates.workload import GemmWorkload

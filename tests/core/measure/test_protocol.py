@@ -8,7 +8,7 @@ import pytest
 
 from core.build.artifact import BuiltKernel
 from core.errors import DeviceError
-from core.measure import process
+from core.measure import child as child_module
 from core.measure.measurement import Failure, Measurement, Stage
 from core.measure.process import ProcessMeasurer
 from templates.epilogue import Epilogue
@@ -97,7 +97,7 @@ def test_a_loss_nobody_is_to_blame_for_ends(measurer: Measurers) -> None:
 
 
 def test_a_process_that_will_not_quit_is_killed(measurer: Measurers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "QUIT_LIMIT_S", 0.2)
+    monkeypatch.setattr(child_module, "QUIT_LIMIT_S", 0.2)
     made = measurer("stubborn")
     made.identity()
     assert made._worker is not None
