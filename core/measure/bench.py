@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TypeVar
 
 from core.device import GpuIdentity, identity_of
@@ -74,6 +76,7 @@ class Bench:
         self._timer = Timer(runtime, self._monitor, self._stream)
         self._reference: Reference | None = None
         self._tensors: Tensors | None = None
+        self._floor_us = _LEAST_US  # a lower bound of one run of the workload
         self.fatal = ""
 
     def prepare(self, workload: Workload, library: Path) -> None:
@@ -93,21 +96,23 @@ class Bench:
         """Notes what speaks against the figures of this GPU before any is taken. Raises DeviceError."""
         spec, runtime = self.identity.spec, self._runtime
         nbytes = COPY_L2_MULTIPLE * spec.l2_bytes
-        source, target = runtime.alloc(nbytes), runtime.alloc(nbytes)
-        try:
+        with ExitStack() as stack:
+            source = runtime.alloc(nbytes)
+            stack.callback(runtime.free, source)
+            target = runtime.alloc(nbytes)
+            stack.callback(runtime.free, target)
             runtime.memset(source, 0x5A, nbytes, self._stream)
             chain = self._timer.chain("copy", lambda slot: runtime.copy(target, source, nbytes, self._stream), 1, 4)
-            self._timer.warm_up(chain)
-            us = min(self._timer.sample(chain) for _ in range(_COPIES))
-            self._timer.free(chain)
-            notes = copy_note(2 * nbytes / us / 1e3, spec.dram_gbs), others_note(self._monitor.processes())
-            for text in filter(None, notes):
-                self._note(text)
-        except BadTime as error:
-            self._note(f"self-check: {error}")
-        finally:
-            for pointer in (source, target):
-                runtime.free(pointer)
+            stack.callback(self._timer.free, chain)
+            try:
+                self._timer.warm_up(chain)
+                us = min(self._timer.sample(chain) for _ in range(_COPIES))
+            except BadTime as error:
+                self._note(f"self-check: {error}")
+                return
+        notes = copy_note(2 * nbytes / us / 1e3, spec.dram_gbs), others_note(self._monitor.processes())
+        for text in filter(None, notes):
+            self._note(text)
 
     def screen(self, candidate: Candidate, library: Path) -> Outcome:
         """Verifies, times briefly, verifies again under load."""
@@ -314,8 +319,7 @@ class Bench:
             launches = launches_for(SCREEN_TARGET_US, self._floor_us, self._bench.count)
             chain = self._timer.chain("vendor", lambda slot: launch(self._stream, slot), self._bench.count, launches)
             try:
-                self._timer.warm_up(chain)
-                return sorted(self._timer.sample(chain) for _ in range(3))[1]
+                return self._middle_us(chain)
             finally:
                 if not self._runtime.broken():
                     self._timer.free(chain)
@@ -329,12 +333,19 @@ class Bench:
 
         def work() -> tuple[float, Finalist]:
             finalist = self._enter(entrant, FINAL_TARGET_US)
-            self._timer.warm_up(finalist.chain)
-            times = sorted(self._timer.sample(finalist.chain) for _ in range(3))
-            return times[1], finalist
+            try:
+                return self._middle_us(finalist.chain), finalist
+            except (BadTime, GpuError):
+                self._drop(finalist)
+                raise
 
         self._announce(name)
         return self._attempt(name, work)
+
+    def _middle_us(self, chain: Chain) -> float:
+        """Microseconds of a run, the middle one of three."""
+        self._timer.warm_up(chain)
+        return median(self._timer.sample(chain) for _ in range(3))
 
     def _drop(self, finalist: Finalist) -> None:
         if not self.fatal and not self._runtime.broken():

@@ -12,6 +12,7 @@ import pytest
 from core.measure import bench as bench_module
 from core.measure.bench import FINAL_ROUNDS, VENDOR_FINALISTS, Bench
 from core.measure.measurement import Failure, Measurement, Phase
+from core.measure.timing import BadTime, Chain, Timer
 from core.vendor import Peer, Peers, VendorContext, VendorError
 from templates.epilogue import parse_epilogue
 from templates.family import Candidate, Kernel
@@ -97,6 +98,24 @@ def test_the_best_of_each_library_are_finalists(
     interleaved = announced[-4 * FINAL_ROUNDS - 4 : -4]
     assert interleaved[:4] == interleaved[4:8] and len(set(interleaved[:4])) == 4
     assert not runtime._graphs, "every graph is given back"
+
+
+def test_what_can_not_be_timed_leaves_no_graph_behind(
+    vendor: dict[str, dict[str, Launch]], host_reference: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_time(timer: Timer, chain: Chain) -> float:
+        raise BadTime("the GPU's clock gave 0 us")
+
+    monkeypatch.setattr(Timer, "sample", no_time)
+    vendor["cublasLt 13.0.2"] = {"quick": right}
+    notes: list[str] = []
+    runtime = HostRuntime()
+    made = Bench(runtime, lambda name: None, notes.append)
+    made.prepare(WORKLOAD, host_reference)
+    assert made.final([], vendor=True) == []
+    assert "self-check: the GPU's clock gave 0 us" in notes
+    assert "cublasLt 13.0.2 quick not counted: the GPU's clock gave 0 us" in notes
+    assert not runtime._graphs
 
 
 def test_a_vendor_alone(vendor: dict[str, dict[str, Launch]], host_reference: Path) -> None:
