@@ -84,6 +84,6 @@ def _exchange(subject: Subject, op: str, new: str, places: list[tuple[Region, Si
         why="an epilogue computes any activation without a pass over memory of its own; this is what it adds",
         regions=tuple(dict.fromkeys(region.id for region, _ in places)),
         nodes=tuple(node for _, site in places for node in site.nodes),
-        ways=(priced(f"{NAMES[op]} to {NAMES[new]}", terms, subject.history, subject.estimate),),
+        ways=(priced(f"{NAMES[op]} to {NAMES[new]}", terms, subject.history),),
         change=SwapActivations(tuple(site for _, site in places), new),
     )

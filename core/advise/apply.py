@@ -116,8 +116,8 @@ def _widen(change: Widen, file: ModelFile) -> None:
         made = widen(file.graph, change.node, change.width)
     except Stuck as reason:
         raise ModelError(f"the channels of {change.node} can't be widened in the file: {reason}") from None
-    for name, value in made.constants.items():
-        file.set_constant(name, value)
+    for (node, name), value in made.constants.items():
+        file.set_constant(node, name, value)
     if made.cropped is not None:
         tensor, axis = made.cropped
         before = file.renamed(tensor, f"{tensor}/wide")

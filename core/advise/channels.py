@@ -28,13 +28,13 @@ class Stuck(Exception):
 
 @dataclass
 class Widened:
-    """`constants` by name, with their new values. `makers` are nodes whose channels grow, `readers` those that read
-    more. `cropped` (tensor, axis) is where the old width must be cut out again, if anywhere.
+    """`constants` by (node that reads it, name), with the values for that node. `makers` are nodes whose channels grow,
+    `readers` those that read more. `cropped` (tensor, axis) is where the old width must be cut out again, if anywhere.
     """
 
     old: int
     width: int
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    constants: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
     makers: list[str] = field(default_factory=list)
     readers: list[str] = field(default_factory=list)
     cropped: tuple[str, int] | None = None
@@ -197,7 +197,7 @@ class _Walk:
             raise Stuck(f"{node.name} does not sum over the channels")
 
     def _pad(self, node: Node, tensor: str, axis: int, fill: float = 0.0) -> None:
-        value = self.made.constants.get(tensor, self.graph.constants.get(tensor))
+        value = self.made.constants.get((node.name, tensor), self.graph.constants.get(tensor))
         if value is None:
             raise Stuck(f"{tensor}, which {node.name} reads, is computed at run time")
         if value.shape[axis] != self.made.old:
@@ -207,7 +207,4 @@ class _Walk:
         self._set(node, tensor, np.pad(value, more, constant_values=fill))
 
     def _set(self, node: Node, tensor: str, value: np.ndarray) -> None:
-        others = [n.name for n in self.graph.consumers(tensor) if n.name != node.name]
-        if others:
-            raise Stuck(f"{tensor} is read by {others[0]} as well as by {node.name}")
-        self.made.constants[tensor] = value
+        self.made.constants[node.name, tensor] = value

@@ -159,29 +159,31 @@ class ModelFile:
         """A new constant of one value, of the type of tensor `like`."""
         return self.constant(wanted, np.array(value, self.numpy_dtype(like)))
 
-    def set_constant(self, name: str, value: np.ndarray) -> None:
-        """Another value for an initializer or Constant node; one that the importer made of an attribute is passed over.
+    def set_constant(self, node: str, name: str, value: np.ndarray) -> None:
+        """Another value for a constant that the node reads; other readers keep the old one.
 
-        Raises ModelError for a constant that nodes of the file compute.
+        A constant that the importer made of an attribute is passed over. Raises ModelError for one that nodes of the
+        file compute, or that another node of the file reads in its place.
         """
-        for tensor in self.proto.graph.initializer:
-            if tensor.name == name:
-                tensor.CopyFrom(tensor_proto(value, name))
-                return
+        weights = next((t for t in self.proto.graph.initializer if t.name == name), None)
         maker = next((n for n in self.proto.graph.node if name in n.output), None)
-        if maker is None:
+        if weights is None and maker is None:
             return
-        if maker.op_type != "Constant":
+        if maker is not None and maker.op_type != "Constant":
             raise ModelError(
-                f"{name!r} is computed in the file, by {maker.name} ({maker.op_type})",
-                "fold constants first",
+                f"{name!r} is computed in the file, by {maker.name} ({maker.op_type})", "fold constants first"
             )
-        del maker.attribute[:]
-        attribute = maker.attribute.add(name="value", type=_TENSOR)
-        attribute.t.CopyFrom(tensor_proto(value, name))
-
-
-_TENSOR = 4  # onnx.AttributeProto.TENSOR, without importing onnx here
+        readers = [n for n in self.proto.graph.node if name in n.input]
+        reader = next((n for n in readers if n.name == node), None)
+        if reader is None:
+            raise ModelError(f"the file has no node {node!r} that reads {name!r}", "change it in the model's source")
+        if weights is not None and len(readers) == 1 and name not in {v.name for v in self.proto.graph.output}:
+            weights.CopyFrom(tensor_proto(value, name))
+            return
+        own = self.constant(f"{name}/{node}", value)
+        for i, read in enumerate(reader.input):
+            if read == name:
+                reader.input[i] = own
 
 
 def _copied(node: "NodeProto") -> "NodeProto":

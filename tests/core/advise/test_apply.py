@@ -151,6 +151,21 @@ def test_a_result_is_cropped_behind_its_activation(tmp_path, subject):
     assert {w.key for t in advice.ways[0].terms for w in t.after} == set(other.plan.workloads)
 
 
+def test_a_vocabulary_tied_to_the_embedding_gets_weights_of_its_own(tmp_path, subject):
+    b = Builder("tied")
+    table = b.spread("wte", (21, 16), 0.3)
+    x = b.node("Relu", "act", b.node("Add", "sum", b.input("data", 16), b.node("Gather", "row", table, b.weight(
+        "first", np.array(3, np.int64)), axis=0)))  # fmt: skip
+    b.node("Gemm", "logits", x, table, transB=1)
+    path = models.saved(b.model({"logits": [21]}), tmp_path / "tied.onnx")
+    (advice,) = advise_shapes(subject(path))
+    assert advice.change == Widen("logits", 24)
+    changed = apply(advice.change, path)
+    assert_keeps(path, changed)
+    shapes = {t.name: tuple(t.dims) for t in changed.graph.initializer}
+    assert shapes["wte"] == (21, 16) and (24, 16) in shapes.values()
+
+
 def test_another_batch_is_written_and_runs(tmp_path):
     path = models.convnet(tmp_path / "net.onnx", 16)
     assert_keeps(path, apply(SetBatch(5), path), 5)
