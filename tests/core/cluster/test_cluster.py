@@ -102,7 +102,7 @@ def local(host: Host, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
         patch.setenv("BOLT_TEST", str(host.folder))
         measurer, toolchain = Replayed(), PARTS.toolchain()
         identity = record_identity(measurer.identity(), toolchain)
-        records = Records(folder / "records.sqlite")
+        records = Records(folder / "records.sqlite", shipped=[])
         builder = Builder(toolchain, identity.gpu.spec, folder, jobs=2)
         job = TuningJob(WORKLOADS, identity, builder, [measurer], records, OPTIONS)
         results = job.run(lambda event: None)
