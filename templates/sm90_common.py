@@ -4,16 +4,22 @@ from math import ceil, gcd
 
 from templates.epilogue import Epilogue
 from templates.gpu import GpuSpec
-from templates.types import DType, MatrixLayout
-from templates.workload import ConvWorkload, GemmWorkload
+from templates.types import DType, MatrixLayout, Residence
+from templates.workload import ConvWorkload, GemmWorkload, Pair, Workload
 
 ARCH_FLAGS = ("-gencode=arch=compute_90a,code=sm_90a",)
 # Programmatic dependent launch compiled in, used or not at each launch.
 FLAGS = (*ARCH_FLAGS, "-DCUTLASS_ENABLE_GDC_FOR_SM90=1")
+# For exact widths, whose wgmma shapes CUTLASS declares on request only. Its own collectives compile twice as long with
+# them, so kernels that need them share no file with the others.
+EXTENDED_FLAGS = (*FLAGS, "-DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED")
 # The im2col mode of a 4-D TMA tensor: corner offsets are signed bytes, filter offsets unsigned ones, and a step of at
 # most 8 elements (CUDA driver API, cuTensorMapEncodeIm2col; conv/collective/sm90_implicit_gemm_gmma_ss_*.hpp).
 IM2COL_CORNERS, IM2COL_OFFSET, IM2COL_STRIDE = range(-128, 128), 254, 8
 TMA_BYTES = 16  # a TMA stride is a multiple of 16 bytes (CUDA driver API, cuTensorMapEncodeTiled)
+# Bytes of shared memory (CUDA programming guide, compute capability 9.0); the runtime reserves some of each block.
+SMEM_PER_SM, RESERVED_PER_BLOCK = 228 << 10, 1 << 10
+SMEM_PER_BLOCK = SMEM_PER_SM - RESERVED_PER_BLOCK
 PIPELINE_BYTES = 16  # a full and an empty mbarrier for each stage
 CONSUMER_REGISTERS = 240  # what setmaxnreg leaves a thread of two consumer warp groups
 # Accumulators a consumer thread may hold and still run its epilogue without spilling; 208 and more get CUTLASS's
@@ -27,16 +33,19 @@ SM_BYTES_PER_CLOCK = 72.0  # into one SM, shared tiles included
 IM2COL_BYTES_PER_CLOCK = 38.0  # what the im2col engine of one SM delivers
 MEMORY_OVERLAP_LOSS = 0.5  # of the shorter of products and memory traffic: fill and drain don't overlap
 LAUNCH_US, PDL_US = 2.15, 0.8
+# Of activations, see chain_weight; all others compare and multiply only.
+_WEIGHTS = {"silu": 1, "sigmoid": 1, "gelu_tanh": 1, "gelu_erf": 2, "tanh": 2, "softplus": 2, "elu": 2}
+_PLACES = {Residence.RF: "registers", Residence.SMEM: "shared memory"}
 
 
-def chain_source(epilogue: Epilogue) -> tuple[str, bool]:
-    """(functor `EpilogueChain` of every step but a final ReLU, whether a final ReLU follows).
+def chain_source(epilogue: Epilogue, name: str = "EpilogueChain") -> tuple[str, bool]:
+    """(functor `name` of every step but a final ReLU, whether a final ReLU follows).
 
     The final ReLU is a modifier of the conversion to the 16-bit output, so it is taken out of the chain.
     """
     final_relu = bool(epilogue.ops) and epilogue.ops[-1].op == "relu"
     head = Epilogue(epilogue.ops[:-1], epilogue.output) if final_relu else epilogue
-    return head.functor("EpilogueChain"), final_relu
+    return head.functor(name), final_relu
 
 
 def memory_type(dtype: DType) -> str:
@@ -44,14 +53,41 @@ def memory_type(dtype: DType) -> str:
     return "float" if dtype in (DType.TF32, DType.F32) else dtype.cutlass
 
 
-def gemm_refusal(workload: GemmWorkload, gpu: GpuSpec) -> str | None:
-    """What the Hopper products refuse: other GPUs, types, operands whose rows TMA can't address."""
+def chain_weight(*epilogues: Epilogue) -> int:
+    """How many registers the heaviest activation takes: 0 for comparisons, 1 for an exponential, 2 for a polynomial."""
+    return max((_WEIGHTS.get(o.op, 0) for e in epilogues for o in e.ops), default=0)
+
+
+def wgmma_refusal(workload: Workload, gpu: GpuSpec, types: tuple[DType, ...] = (DType.F16, DType.BF16)) -> str | None:
+    """What all Hopper kernels refuse: other GPUs, operands of other `types`, other accumulators."""
     if gpu.sm != 90:
         return f"wgmma needs compute capability 9.0, the GPU has {gpu.sm / 10}"
-    if workload.dtype not in (DType.F16, DType.BF16, DType.TF32):
+    if workload.dtype not in types:
         return f"no kernel for operands of type {workload.dtype}"
     if workload.accumulator != DType.F32:
         return f"accumulates in f32, not in {workload.accumulator}"
+    return None
+
+
+def pair_refusal(pair: Pair, gpu: GpuSpec, residence: Residence) -> str | None:
+    """What the Hopper pairs refuse whatever their shape. `residence`: where the family keeps the intermediate."""
+    refused = wgmma_refusal(pair, gpu)
+    if refused:
+        return refused
+    if pair.epilogue.output != pair.dtype:
+        return f"writes its operands' type {pair.dtype}, not {pair.epilogue.output}"
+    if pair.first.epilogue.has_source:
+        return "the first epilogue reads a tensor of the intermediate's shape, which is never in memory"
+    if pair.residence not in (None, residence):
+        return f"keeps the intermediate in {_PLACES[residence]}, the plan asks for {_PLACES[pair.residence]}"
+    return None
+
+
+def gemm_refusal(workload: GemmWorkload, gpu: GpuSpec) -> str | None:
+    """What the Hopper products refuse: other GPUs, types, operands whose rows TMA can't address."""
+    refused = wgmma_refusal(workload, gpu, (DType.F16, DType.BF16, DType.TF32))
+    if refused:
+        return refused
     if workload.dtype == DType.TF32 and (workload.layout_a, workload.layout_b) != ("row", "col"):
         return "tf32 needs a row-major A and a column-major B: wgmma reads 32-bit operands along K only"
     widest = TMA_BYTES // workload.dtype.itemsize
@@ -70,14 +106,11 @@ def conv_refusal(workload: ConvWorkload, gpu: GpuSpec, any_k: bool = False) -> s
 
     `any_k`: the output is not stored by TMA, so its channels may be any number.
     """
-    if gpu.sm != 90:
-        return f"wgmma needs compute capability 9.0, the GPU has {gpu.sm / 10}"
+    refused = wgmma_refusal(workload, gpu)
+    if refused:
+        return refused
     if workload.groups != 1:
         return f"{workload.groups} groups: an implicit GEMM over all channels is wasted on them"
-    if workload.dtype not in (DType.F16, DType.BF16):
-        return f"no kernel for operands of type {workload.dtype}"
-    if workload.accumulator != DType.F32:
-        return f"accumulates in f32, not in {workload.accumulator}"
     for letter, channels in (("C", workload.c), ("K", workload.k)):
         if channels % 8 and not (any_k and letter == "K"):
             return f"{letter} = {channels} is not a multiple of 8: TMA moves channels in 16-byte units"
@@ -118,14 +151,14 @@ def epilogue_smem(
     # Eight lines of the swizzle; every member is rounded up to it.
     atom = min(1024, 8 * (rows if swapped else columns) * size)
     bias = tile_n * bias_bytes if epilogue.has_bias and not swapped else 1
-    return _round_up(_round_up(stages * rows * columns * size + bias, atom) + load_stages * PIPELINE_BYTES, atom)
+    return round_up(round_up(stages * rows * columns * size + bias, atom) + load_stages * PIPELINE_BYTES, atom)
 
 
 def mainloop_stages(capacity: int, carveout: int, tile: tuple[int, int, int], itemsize: int) -> int:
     """Stages of A and B tiles that fit beside the epilogue (compute_stage_count_or_override in CUTLASS)."""
     m, n, k = tile
-    stage = _round_up((m + n) * k * itemsize, 128) + PIPELINE_BYTES
-    return max(0, capacity // 128 * 128 - _round_up(carveout, 128)) // stage
+    stage = round_up((m + n) * k * itemsize, 128) + PIPELINE_BYTES
+    return max(0, capacity // 128 * 128 - round_up(carveout, 128)) // stage
 
 
 def waves(tiles: float, slots: int) -> float:
@@ -188,5 +221,6 @@ def sustained_hz(gpu: GpuSpec) -> float:
     return gpu.tensor_tflops * 1e12 / (gpu.sm_count * 4096.0)
 
 
-def _round_up(value: int, step: int) -> int:
+def round_up(value: int, step: int) -> int:
+    """The next multiple of `step`."""
     return -(-value // step) * step

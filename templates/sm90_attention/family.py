@@ -8,8 +8,7 @@ from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
 from templates.sm90_attention import rules
 from templates.sm90_attention.space import CONSUMER_REGISTERS, INSTANCES, Instance, boxed, stepped
-from templates.sm90_common import FLAGS, TMA_BYTES
-from templates.types import DType
+from templates.sm90_common import FLAGS, TMA_BYTES, wgmma_refusal
 from templates.workload import Workload
 
 MASK_CODES = {kind: code for code, kind in enumerate(MaskKind)}  # in the order of include/bolt/attention.cuh
@@ -28,12 +27,9 @@ class Sm90Attention:
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
         if not isinstance(workload, AttentionWorkload):
             return "the family computes attention"
-        if gpu.sm != 90:
-            return f"wgmma needs compute capability 9.0, the GPU has {gpu.sm / 10}"
-        if workload.dtype not in (DType.F16, DType.BF16):
-            return f"no kernel for operands of type {workload.dtype}"
-        if workload.accumulator != DType.F32:
-            return f"accumulates in f32, not in {workload.accumulator}"
+        refused = wgmma_refusal(workload, gpu)
+        if refused:
+            return refused
         for what, width in (("head", workload.head_dim), ("value", workload.value_dim)):
             if width > MAX_WIDTH:
                 return f"a {what} width of {width} is more than {MAX_WIDTH}"

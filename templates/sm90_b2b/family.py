@@ -9,8 +9,8 @@ from templates.epilogue import Epilogue, parse_epilogue
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
 from templates.sm90_b2b import geometry, rules, space
-from templates.sm90_common import FLAGS, im2col_refusal
-from templates.types import DType, MatrixLayout, Residence
+from templates.sm90_common import EXTENDED_FLAGS, FLAGS, chain_source, im2col_refusal, pair_refusal
+from templates.types import MatrixLayout, Residence
 from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair, Workload
 
 
@@ -39,19 +39,7 @@ class Sm90B2b:
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
         if not isinstance(workload, Pair):
             return "the family computes two products in one kernel"
-        if gpu.sm != 90:
-            return f"wgmma needs compute capability 9.0, the GPU has {gpu.sm / 10}"
-        if workload.dtype not in (DType.F16, DType.BF16):
-            return f"no kernel for operands of type {workload.dtype}"
-        if workload.accumulator != DType.F32:
-            return f"accumulates in f32, not in {workload.accumulator}"
-        if workload.epilogue.output != workload.dtype:
-            return f"writes its operands' type {workload.dtype}, not {workload.epilogue.output}"
-        if workload.first.epilogue.has_source:
-            return "the first epilogue reads a tensor of the intermediate's shape, which is never in memory"
-        if workload.residence is Residence.SMEM:
-            return "keeps the intermediate in registers, the plan asks for smem"
-        return _shape_refusal(workload, gpu)
+        return pair_refusal(workload, gpu, Residence.RF) or _shape_refusal(workload, gpu)
 
     def kernels(self, workload: Workload, gpu: GpuSpec) -> Iterator[Kernel]:
         if not isinstance(workload, Pair):
@@ -106,9 +94,7 @@ class Sm90B2b:
         return wrap(kernel, ("bolt/sm90_b2b.hpp",), body)
 
     def flags(self, kernel: Kernel, gpu: GpuSpec) -> tuple[str, ...]:
-        # Exact widths need wgmma shapes that CUTLASS declares on request only and that take long to compile.
-        extended = () if instance_of(kernel).native else ("-DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED",)
-        return (*FLAGS, *extended)
+        return FLAGS if instance_of(kernel).native else EXTENDED_FLAGS
 
     def compile_seconds(self, kernel: Kernel) -> tuple[float, float]:
         return (16.0, 3.0) if instance_of(kernel).native else (40.0, 4.0)
@@ -129,12 +115,10 @@ def base_registers(kernel: Kernel) -> int:
 
 
 def part_of(epilogue: Epilogue, name: str) -> Part:
-    ops = epilogue.ops
-    final_relu = bool(ops) and ops[-1].op == "relu"
-    ops = ops[:-1] if final_relu else ops
-    bias_first = bool(ops) and ops[0].op == "bias"
-    ops = ops[1:] if bias_first else ops
-    return Part(Epilogue(ops, epilogue.output).functor(name), bias_first, epilogue.has_bias, final_relu)
+    """The parts of a pair's epilogue; `name` is that of the functor."""
+    bias_first = bool(epilogue.ops) and epilogue.ops[0].op == "bias"
+    chain, final_relu = chain_source(Epilogue(epilogue.ops[bias_first:], epilogue.output), name)
+    return Part(chain, bias_first, epilogue.has_bias, final_relu)
 
 
 def _shape_refusal(pair: Pair, gpu: GpuSpec) -> str | None:

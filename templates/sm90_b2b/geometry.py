@@ -7,10 +7,10 @@ from math import ceil
 
 from templates.epilogue import Epilogue
 from templates.sm90_b2b.space import Instance
+from templates.sm90_common import RESERVED_PER_BLOCK, SMEM_PER_SM
 from templates.workload import GemmWorkload, Pair
 
 MAX_STAGES, MAX_RESIDENT_BLOCKS, MAX_BOX_ROWS = 32, 64, 256
-SMEM_PER_SM, RESERVED_PER_BLOCK = 228 * 1024, 1024  # CUDA programming guide, compute capability 9.0
 # Of a consumer thread, beside its accumulators: in the first product's main loop, and elsewhere. Fitted to ptxas.
 MAINLOOP_REGISTERS, BASE_REGISTERS = 50, 44
 # What an activation takes beside them: polynomials and exponentials of several values at once, or only comparisons.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from templates.emit import render, wrap
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
-from templates.sm90_common import FLAGS, chain_source, conv_refusal
+from templates.sm90_common import EXTENDED_FLAGS, chain_source, conv_refusal
 from templates.sm90_direct import geometry, rules, space
 from templates.workload import ConvWorkload, Workload
 
@@ -84,9 +84,7 @@ class Sm90Direct:
         return wrap(kernel, ("bolt/sm90_conv_direct.cuh",), body)
 
     def flags(self, kernel: Kernel, gpu: GpuSpec) -> tuple[str, ...]:
-        # Exact pixel counts need wgmma shapes that CUTLASS declares on request only; its collectives compile twice as
-        # long with them, so these kernels share no file with the others.
-        return (*FLAGS, "-DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED")
+        return EXTENDED_FLAGS
 
     def compile_seconds(self, kernel: Kernel) -> tuple[float, float]:
         return 9.0, 1.0

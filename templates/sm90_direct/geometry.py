@@ -4,13 +4,14 @@ include/bolt/sm90_conv_direct.cuh, so that what is called legal here is not refu
 
 from dataclasses import dataclass
 
+from templates.sm90_common import RESERVED_PER_BLOCK, SMEM_PER_SM, round_up
 from templates.sm90_direct.space import Instance
 from templates.workload import ConvWorkload
 
 PATCH, ROWS = 1, 2  # Launch.variant: block geometry
 CHANNELS = 64  # output channels of a warp group, input channels of a chunk
 ROW_BYTES, ATOM_BYTES = 128, 1024
-SMEM_PER_SM, OVERHEAD, RESERVED_PER_BLOCK = 233472, 2048, 1024
+OVERHEAD = 2048  # alignment to an atom, and an atom of barriers
 MAX_PIXEL_STAGES, MAX_WEIGHT_STAGES, MAX_RESIDENT_STAGES, MAX_BOX = 4, 8, 32, 256
 
 
@@ -57,7 +58,7 @@ def lay_blocks(pixels: int, workload: ConvWorkload, variant: int) -> Blocks | st
     if max(pitch, width, height + halo_y) > MAX_BOX:
         return f"a block of {height}x{width} pixels with its halo is more than a TMA box of {MAX_BOX}"
     box = (height + halo_y) * pitch * ROW_BYTES
-    stage = _round_up(box + (shared * ROW_BYTES if variant == ROWS else 0), ATOM_BYTES)
+    stage = round_up(box + (shared * ROW_BYTES if variant == ROWS else 0), ATOM_BYTES)
     count = w.n * -(-w.p // height) * -(-w.q // width)
     return Blocks(count, height, width, pitch, box, stage)
 
@@ -113,7 +114,3 @@ def _result_bytes(instance: Instance) -> int:
 
 def _weight_stage(instance: Instance) -> int:
     return CHANNELS * instance.channel_groups * ROW_BYTES * instance.taps_per_stage
-
-
-def _round_up(value: int, step: int) -> int:
-    return -(-value // step) * step

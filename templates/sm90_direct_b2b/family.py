@@ -7,7 +7,7 @@ from templates.emit import render, wrap
 from templates.epilogue import Epilogue, parse_epilogue
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
-from templates.sm90_common import FLAGS, conv_refusal
+from templates.sm90_common import EXTENDED_FLAGS, chain_source, conv_refusal, pair_refusal
 from templates.sm90_direct.geometry import PATCH, ROWS
 from templates.sm90_direct_b2b import geometry, rules, space
 from templates.types import Residence
@@ -29,17 +29,11 @@ class Sm90DirectB2b:
         if not isinstance(workload, B2bConvWorkload):
             return "the family computes a convolution and the 1x1 convolution behind it"
         first = workload.first
-        refused = conv_refusal(first, gpu)
+        refused = conv_refusal(first, gpu) or pair_refusal(workload, gpu, Residence.SMEM)
         if refused:
             return refused
-        if workload.residence is Residence.RF:
-            return "keeps the intermediate in shared memory, the plan asks for registers"
         if first.stride != (1, 1):
             return f"stride {first.stride[0]}x{first.stride[1]}: pixels are shared between taps at stride 1 only"
-        if workload.epilogue.output != first.dtype:
-            return f"writes its operands' type {first.dtype}, not {workload.epilogue.output}"
-        if first.epilogue.has_source:
-            return "the first epilogue reads a tensor of the intermediate's shape, which is never in memory"
         if workload.n1 % 8:
             return f"N1 = {workload.n1} is not a multiple of 8: TMA moves channels in 16-byte units"
         if first.k > space.MAX_MIDDLE:
@@ -83,8 +77,8 @@ class Sm90DirectB2b:
 
     def source(self, kernel: Kernel) -> str:
         i = instance_of(kernel)
-        inner_chain, inner_relu = _chain(inner_of(kernel), "InnerChain")
-        outer_chain, outer_relu = _chain(kernel.epilogue, "OuterChain")
+        inner_chain, inner_relu = chain_source(inner_of(kernel), "InnerChain")
+        outer_chain, outer_relu = chain_source(kernel.epilogue, "OuterChain")
         body = render(
             __file__,
             "kernel.cu.jinja",
@@ -98,8 +92,7 @@ class Sm90DirectB2b:
         return wrap(kernel, ("bolt/sm90_direct_b2b.cuh",), body)
 
     def flags(self, kernel: Kernel, gpu: GpuSpec) -> tuple[str, ...]:
-        # As sm90_direct: exact pixel counts need wgmma shapes that CUTLASS declares on request only.
-        return (*FLAGS, "-DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED")
+        return EXTENDED_FLAGS
 
     def compile_seconds(self, kernel: Kernel) -> tuple[float, float]:
         return 9.0, 1.0
@@ -113,10 +106,3 @@ def instance_of(kernel: Kernel) -> space.Instance:
 def inner_of(kernel: Kernel) -> Epilogue:
     """The first convolution's epilogue."""
     return parse_epilogue(str(kernel["inner"]))
-
-
-def _chain(epilogue: Epilogue, name: str) -> tuple[str, bool]:
-    """(functor of every step but a final ReLU, whether a final ReLU follows): it is a modifier of the conversion."""
-    final_relu = bool(epilogue.ops) and epilogue.ops[-1].op == "relu"
-    ops = epilogue.ops[:-1] if final_relu else epilogue.ops
-    return Epilogue(ops, epilogue.output).functor(name), final_relu

@@ -5,15 +5,14 @@ include/bolt/sm90_direct_b2b.cuh, so that what is called legal here is not refus
 from dataclasses import dataclass
 
 from templates.epilogue import Epilogue
+from templates.sm90_common import RESERVED_PER_BLOCK, SMEM_PER_SM, chain_weight
 from templates.sm90_direct.geometry import (
     ATOM_BYTES,
     MAX_PIXEL_STAGES,
     MAX_RESIDENT_STAGES,
     MAX_WEIGHT_STAGES,
     OVERHEAD,
-    RESERVED_PER_BLOCK,
     ROW_BYTES,
-    SMEM_PER_SM,
     Blocks,
     lay_blocks,
 )
@@ -25,7 +24,6 @@ from templates.workload import B2bConvWorkload
 MOST_PIXELS = {
     255: (224, 224, 224), 168: (224, 208, 128), 128: (128, 128, 64), 96: (128, 64, 0),
 }  # fmt: skip
-_WEIGHT = {"silu": 1, "sigmoid": 1, "gelu_tanh": 1, "gelu_erf": 2, "tanh": 2, "softplus": 2, "elu": 2}
 
 
 @dataclass(frozen=True)
@@ -44,9 +42,8 @@ def lay(i: Instance, pair: B2bConvWorkload, variant: int) -> Geometry | str:
     """The geometry, or the reason why the instance does not serve the pair in this block geometry."""
     first = pair.first
     if -(-first.k // CHANNELS) != i.channel_groups:
-        return (
-            f"residence: {i.channel_groups} warp groups hold {64 * i.channel_groups} channels, the pair has {first.k}"
-        )
+        held = CHANNELS * i.channel_groups
+        return f"residence: {i.channel_groups} warp groups hold {held} channels, the pair has {first.k}"
     passes = i.passes(pair.n1)
     if i.reuse and passes > 1:
         return f"N1 = {pair.n1} takes {passes} passes over the intermediate, so no result may lie over it"
@@ -79,7 +76,7 @@ def register_objection(i: Instance, inner: Epilogue, outer: Epilogue) -> str | N
     if i.blocks_per_sm > 1 and i.groups > 1:
         return f"{i.groups} warp groups take the registers that a second block would need"
     have = min(255, 65536 // ((i.groups + 1) * 128 * i.blocks_per_sm) // 8 * 8)
-    most = MOST_PIXELS[have][max((_WEIGHT.get(o.op, 0) for e in (inner, outer) for o in e.ops), default=0)]
+    most = MOST_PIXELS[have][chain_weight(inner, outer)]
     if i.pixels > most:
         return f"accumulators of {i.pixels} pixels spill with these epilogues: {i.groups} warp groups hold {most}"
     return None

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from templates.sm90_common import PIPELINE_BYTES, RESERVED_PER_BLOCK, SMEM_PER_SM, round_up
 from templates.types import DType
 
 # M x N of one consumer warp group. Large tiles need few bytes for each product and get their parallelism from the
@@ -21,8 +22,6 @@ DEEPEST_RING = 8
 MAX_ACCUMULATORS = 192  # of 255 registers; two CTAs of 160 threads get 200 each
 MAX_PAIRED_ACCUMULATORS = 144
 MAX_SPLITS = 8  # kMaxSplits in include/bolt/sm90_split.hpp: the largest portable cluster
-SM_BYTES, RESERVED_BYTES = 228 << 10, 1 << 10  # kSmBytes, kReservedBytes there
-BARRIER_BYTES = 16  # of a stage: a full and an empty mbarrier
 
 
 @dataclass(frozen=True)
@@ -55,14 +54,14 @@ class Point:
     def shared_bytes(self, stages: int, itemsize: int) -> int:
         """sizeof(SharedStorage) in the header, to within its alignment."""
         ring = (self.tile_m + self.tile_n) * self.tile_k * itemsize * stages
-        return -(-(max(ring, self.exchange_bytes()) + BARRIER_BYTES * stages) // 128) * 128
+        return round_up(max(ring, self.exchange_bytes()) + PIPELINE_BYTES * stages, 128)
 
     def blocks_and_stages(self, itemsize: int) -> tuple[int, int] | None:
         """CTAs that share an SM and the stages of each: two if both get a useful ring and registers; None if none."""
         for blocks in (2, 1):
             if self.accumulators > (MAX_PAIRED_ACCUMULATORS if blocks == 2 else MAX_ACCUMULATORS):
                 continue
-            limit = SM_BYTES // blocks - RESERVED_BYTES
+            limit = SMEM_PER_SM // blocks - RESERVED_PER_BLOCK
             fitting = [s for s in range(2, DEEPEST_RING + 1) if self.shared_bytes(s, itemsize) <= limit]
             if fitting and (fitting[-1] >= SMALLEST_RING or blocks == 1):
                 return blocks, fitting[-1]

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from templates.emit import render, wrap
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
-from templates.sm90_common import FLAGS, chain_source
+from templates.sm90_common import FLAGS, chain_source, wgmma_refusal
 from templates.sm90_stem import geometry, rules, space
-from templates.types import DType
 from templates.workload import ConvWorkload, Workload
 
 
@@ -24,12 +23,9 @@ class Sm90Stem:
         if not isinstance(workload, ConvWorkload):
             return "the family computes convolutions"
         w = workload
-        if gpu.sm != 90:
-            return f"wgmma needs compute capability 9.0, the GPU has {gpu.sm / 10}"
-        if w.dtype not in (DType.F16, DType.BF16):
-            return f"no kernel for operands of type {w.dtype}"
-        if w.accumulator != DType.F32:
-            return f"accumulates in f32, not in {w.accumulator}"
+        refused = wgmma_refusal(w, gpu)
+        if refused:
+            return refused
         if w.epilogue.output != w.dtype:
             return f"writes its operands' type {w.dtype}, not {w.epilogue.output}"
         if w.epilogue.has_source:

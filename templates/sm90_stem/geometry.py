@@ -4,13 +4,15 @@ include/bolt/sm90_conv_stem.cuh, so that what is called legal here is not refuse
 
 from dataclasses import dataclass
 
+from templates.sm90_common import SMEM_PER_BLOCK, round_up
 from templates.sm90_stem.space import Instance
 from templates.workload import ConvWorkload
 
 CHANNELS = 64  # output channels of a wgmma
 UNIT_ELEMENTS, UNIT_BYTES = 8, 16  # what an output pixel's window moves on by
 TILE_BYTES = CHANNELS * 2 * UNIT_BYTES  # weights of one wgmma step
-ROW_BYTES, TMA_ALIGN, OVERHEAD, SMEM_PER_BLOCK = 128, 128, 2048, 232448
+ROW_BYTES, TMA_ALIGN = 128, 128
+OVERHEAD = 2048  # alignment to an atom of 1024 bytes, and an atom of barriers
 MAX_STEPS, MAX_STAGES, MIN_STAGES, MAX_BOX = 64, 6, 2, 256
 
 
@@ -51,7 +53,7 @@ def lay(instance: Instance, workload: ConvWorkload, rows: int) -> Geometry | str
         return f"a filter of {w.r}x{w.s}x{w.c} is {steps} products of depth 16, not 1 to {MAX_STEPS}, or too small"
     if max(rows, box_rows, 2 * pitch) > MAX_BOX:
         return f"{box_rows} input rows of {2 * pitch} x 8 bytes are more than a TMA box of {MAX_BOX}"
-    stage = _round_up(box_rows * pitch * UNIT_BYTES, TMA_ALIGN)
+    stage = round_up(box_rows * pitch * UNIT_BYTES, TMA_ALIGN)
     channel_tiles = -(-w.k // CHANNELS)
     fixed = OVERHEAD + instance.groups * instance.buffers * instance.pixels * ROW_BYTES
     fixed += instance.phases * channel_tiles * steps * TILE_BYTES
@@ -69,7 +71,3 @@ def lay(instance: Instance, workload: ConvWorkload, rows: int) -> Geometry | str
         stages=stages,
         smem=fixed + stages * stage,
     )
-
-
-def _round_up(value: int, step: int) -> int:
-    return -(-value // step) * step

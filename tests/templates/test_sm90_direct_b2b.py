@@ -15,7 +15,8 @@ from templates.emit import c_identifier, namespace_of
 from templates.epilogue import parse_epilogue
 from templates.family import Kernel, Launch, candidate_from_dict, candidate_to_dict
 from templates.gpu import KNOWN_GPUS
-from templates.sm90_direct.geometry import PATCH, ROWS, SMEM_PER_SM
+from templates.sm90_common import RESERVED_PER_BLOCK, SMEM_PER_SM
+from templates.sm90_direct.geometry import PATCH, ROWS
 from templates.sm90_direct_b2b import geometry
 from templates.sm90_direct_b2b.family import instance_of
 from templates.types import DType, Residence
@@ -93,7 +94,7 @@ def test_what_is_legal_fits_the_sm(hw: int, c8: int, n8: int, o8: int, r: int, d
         for launch in launches:
             laid = geometry.lay(i, pair, launch.variant)
             assert not isinstance(laid, str)
-            assert laid.smem * i.blocks_per_sm <= SMEM_PER_SM - 1024 * i.blocks_per_sm
+            assert laid.smem * i.blocks_per_sm <= SMEM_PER_SM - RESERVED_PER_BLOCK * i.blocks_per_sm
             assert laid.pixel_stages >= (2 if laid.chunks > 1 else 1) and laid.weight_stages >= 2
             # The barriers share one kilobyte: full and empty of every stage, one a group for the source.
             assert 2 * (i.pixel_groups * laid.pixel_stages + laid.weight_stages) + i.groups <= 128
