@@ -32,7 +32,9 @@ EXCHANGE_CLOCKS = 700.0  # two cluster barriers and the latency of remote shared
 EXCHANGE_BYTES_PER_CLOCK = 24.0  # into a CTA through distributed shared memory [2]
 LOCAL_EXCHANGE_CLOCKS = 150.0
 FINISH_BYTES_PER_CLOCK = 24.0  # sums read, D written, the source read
-UNMEASURED = 1.1  # not yet run on a GPU: the estimates are held back beside those that have been fitted
+# Numerics run on an H200 (2026-11-29); speed not yet measured: the estimates are held back beside those that have been
+# fitted.
+UNMEASURED = 1.1
 MOST_FILLED = 3.0  # more rounds of CTAs than this belong to the persistent families
 
 
