@@ -23,7 +23,7 @@ class Sm80B2b:
     """
 
     name: str = "sm80_b2b"
-    version: int = 1
+    version: int = 2
     min_sm: int = 75
     max_sm: int = 120
     pitched: bool = False

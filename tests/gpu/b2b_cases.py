@@ -186,7 +186,10 @@ AMPERE = [
     Case("sm80_b2b", "128x128x64x32smem_4x2_4x2_s3_i16", _128_64[:6], "identity", "add+relu"),
     Case("sm80_b2b", "64x64x64x32smem_2x2_2x2_s4_i16", _64_64, "bias+relu", "bias+tanh", DType.BF16),
     Case("sm80_b2b", "64x96x64x32rf_4x1_4x1_s3_i16", gemms(96, 64, (10, 8), (777, 96), (50001, 256))),
+    Case("sm80_b2b", "64x96x128x32rf_4x1_4x1_s4_i16", gemms(96, 128, (10, 8), (467, 24), (50001, 256))),
+    Case("sm80_b2b", "64x64x256x32smem_2x2_2x2_s3_i16", gemms(64, 256, (10, 8), (777, 96), (50001, 576))),
     Case("sm80_b2b", "64x64x64x32rf_4x1_4x1_s3_i16_conv", (*_IMAGES, *_PAPER_64)),
+    Case("sm80_b2b", "64x64x128x32rf_4x1_4x1_s3_i16_conv", (conv((2, 13, 17, 64), 64, 128),)),
     Case(
         "sm80_b2b", "64x64x128x32smem_2x2_2x2_s3_i16_conv",
         (conv((2, 13, 17, 64), 64, 128), conv((32, 56, 56, 64), 64, 128)),

@@ -15,7 +15,7 @@ from templates import families
 from templates.epilogue import parse_epilogue
 from templates.family import Kernel, Launch
 from templates.gpu import KNOWN_GPUS
-from templates.workload import ConvWorkload, GemmWorkload, Workload
+from templates.workload import B2bGemmWorkload, ConvWorkload, GemmWorkload, Workload
 
 H200, A100, T4 = (KNOWN_GPUS[n] for n in ("h200", "a100", "t4"))
 RESIDUAL = parse_epilogue("bias+add+relu")
@@ -160,3 +160,12 @@ def test_stores_wider_than_the_rule_allows_do_not_compile(tmp_path):
     assert ran.status == 0, first_error(ran.log, ran.status)
     ran, _ = to_ptx(wider, tmp_path)
     assert ran.status != 0 and "Iteration Count Row must be > 0" in ran.log
+
+
+@pytest.mark.compiles
+def test_pairs_whose_warps_have_128_columns_store_four_at_a_time(tmp_path):
+    """In eights, columns 4 to 7 and 0 to 3 of every other 32 change places; the header asserts that they do not."""
+    pair = B2bGemmWorkload(GemmWorkload(467, 96, 24), 128)
+    ran, ptx = to_ptx(kernel_of("sm80_b2b", pair, "64x96x128x32rf_4x1_4x1_s4", A100), tmp_path)
+    assert ran.status == 0, first_error(ran.log, ran.status)
+    assert "st.global.v2.u32" in ptx.read_text() and "st.global.v4" not in ptx.read_text()

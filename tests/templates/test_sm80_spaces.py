@@ -39,6 +39,15 @@ def best(workload: Workload, gpu=H200) -> tuple[Candidate, float]:
     return min(((c, of.score(c, workload, gpu).us) for c in found), key=lambda pair: pair[1])
 
 
+@pytest.mark.parametrize("sm", [75, 80, 90])
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16, DType.TF32, DType.F32])
+@pytest.mark.parametrize("alignment", [1, 2, 4, 8])
+def test_warps_have_widths_whose_results_are_staged_right(sm: int, dtype: DType, alignment: int) -> None:
+    """Where results of 16 bits are stored in eights, the epilogue permutes the columns of a warp of any other width
+    (CUTLASS 4.2, epilogue/warp/tile_iterator_tensor_op_mixed.h)."""
+    assert {tile.warp[1] for tile in tiles(sm, dtype, alignment)} <= {32, 64}
+
+
 SPREAD = [
     GemmWorkload(4096, 4096, 4096),
     GemmWorkload(1, 1, 1),

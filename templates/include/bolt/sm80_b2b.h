@@ -11,6 +11,11 @@
 //     multiple of the K tile;
 //   - the store maps rows of N1 / 8 accesses to the lanes of a warp: a count that does not divide 32 (N1 = 96) makes
 //     lanes write rows of other warps.
+//
+// And what CUTLASS's epilogue for f16 from f32 accumulators gets wrong in accesses of eight elements
+// (epilogue/warp/tile_iterator_tensor_op_mixed.h): each 32 columns are staged by one of two pointers, but a warp of
+// neither 32 nor 64 columns keeps the first, so that every second 32 columns of D come out with neighbouring fours
+// swapped. Such warps store four elements at a time: that epilogue has one pointer.
 #pragma once
 #include "bolt/activations.h"
 #include "bolt/launch_2x.h"
@@ -61,13 +66,13 @@ struct InnerOp {
 
 // The second product's epilogue. Example 13 reads one tensor beside the accumulators: the bias with a row stride of 0,
 // or the source. A chain with both is refused.
-template <class Chain, class Element, class Accumulator>
+template <class Chain, class Element, class Accumulator, int kElements>
 struct OuterOp {
   static_assert(!(Chain::kBias && Chain::kSource), "the kernel reads one operand beside the accumulators");
   using ElementOutput = Element;
   using ElementAccumulator = Accumulator;
   using ElementCompute = float;
-  static int const kCount = 8;
+  static int const kCount = kElements;
   using FragmentOutput = cutlass::Array<Element, kCount>;
   using FragmentSource = FragmentOutput;
   using FragmentAccumulator = cutlass::Array<Accumulator, kCount>;
@@ -95,6 +100,12 @@ struct OuterOp {
   }
 };
 
+template <class Iterator>
+struct HasTwoPointers : cutlass::platform::false_type {};
+template <class Warp, class Instruction, class Element, bool kByte>
+struct HasTwoPointers<cutlass::epilogue::warp::TileIteratorTensorOpMixed<Warp, Instruction, Element, 32, 16, 8, 8, kByte>>
+    : cutlass::platform::true_type {};
+
 // A Config gives Element, Accumulator, Inner and Outer (chains), Arch, kM, kN0, kN1, kK, Warp0, Warp1 (GemmShape),
 // kInstructionK, kStages, kShared (the intermediate goes through shared memory) and kConv.
 template <class Config>
@@ -102,7 +113,11 @@ struct B2b2x {
   using Element = typename Config::Element;
   using Accumulator = typename Config::Accumulator;
   using Inner = InnerOp<typename Config::Inner, Element, Accumulator>;
-  using Outer = OuterOp<typename Config::Outer, Element, Accumulator>;
+  static constexpr bool kPlainStaging = Config::Warp1::kN == 32 || Config::Warp1::kN == 64 ||
+                                          !cutlass::platform::is_same<Element, cutlass::half_t>::value ||
+                                          !cutlass::platform::is_same<Accumulator, float>::value;
+  static constexpr int kStore = kPlainStaging ? 8 : 4;  // elements
+  using Outer = OuterOp<typename Config::Outer, Element, Accumulator, kStore>;
   using Row = cutlass::layout::RowMajor;
   using Column = cutlass::layout::ColumnMajor;
   using Nhwc = cutlass::layout::TensorNHWC;
@@ -131,6 +146,9 @@ struct B2b2x {
   };
   using Kernel = typename Pick<Config::kConv>::Kernel;
   static constexpr int kSharedBytes = int(sizeof(typename Kernel::SharedStorage));
+  static_assert(!HasTwoPointers<typename Kernel::Epilogue::WarpTileIterator>::value || Config::Warp1::kN == 32 ||
+                    Config::Warp1::kN == 64,
+                "the epilogue swaps columns of a warp of this width");
 
   static cutlass::conv::Conv2dProblemSize first(bolt_args const& a) {  // see problem() in bolt/sm80_conv.h
     return cutlass::conv::Conv2dProblemSize(a.cn, a.h, a.w, a.c, a.cout, a.r, a.s, a.p, a.q, a.pad_top, a.pad_left,
