@@ -38,11 +38,6 @@ class Toolchain:
     library_dirs: tuple[Path, ...] = ()
 
     @property
-    def cuda_version(self) -> str:
-        """Major and minor of the toolkit, as the driver counts them: "13.0"."""
-        return ".".join(self.nvcc_version.split(".")[:2])
-
-    @property
     def include_flags(self) -> tuple[str, ...]:
         return tuple(f"-I{d}" for d in self.include_dirs)
 

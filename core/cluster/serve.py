@@ -21,7 +21,6 @@ from core.errors import BoltError
 from core.tuner.gpus import LocalGpu
 
 LOOPBACK = "127.0.0.1"
-PORT = 8786
 _AGAIN_S = 1.0
 _START_LIMIT_S = 60.0
 CONFIG = {

@@ -9,7 +9,7 @@ import time
 import types
 import typing
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -155,8 +155,3 @@ def find_run(name: str, folder: Path = RUNS) -> Path:
 def shipped_runs(folder: Path = RUNS) -> list[str]:
     """Names of the runs that come with the program."""
     return sorted(p.name.removesuffix(".jsonl.gz") for p in folder.glob("*.jsonl.gz"))
-
-
-def model_of(events: Iterable[TimedEvent]) -> str:
-    """The model of a run, from its first event; empty if it never started."""
-    return next((e.event.model for e in events if hasattr(e.event, "model")), "")
