@@ -11,8 +11,8 @@ from typing import Any
 from core.bench.table import Row, result
 from core.search.rank import DEFAULT_LIMIT, rank
 from core.tuner.events import CandidateMeasured, Event, Listener
-from core.tuner.job import Options
 from core.tuner.local import local_job
+from core.tuner.options import Options
 from templates.gpu import GpuSpec
 from templates.workload import Workload
 

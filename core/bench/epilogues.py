@@ -19,8 +19,8 @@ from core.measure.measurement import Measurement
 from core.measure.process import ProcessMeasurer
 from core.search.explain import find_candidate
 from core.tuner.events import Listener, WorkloadFinished
-from core.tuner.job import Options
 from core.tuner.local import local_job
+from core.tuner.options import Options
 from core.tuner.ports import KernelBuilder, Measurer
 from templates.epilogue import Epilogue
 from templates.family import Candidate

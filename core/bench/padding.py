@@ -3,14 +3,15 @@ kernel that reads them as they lie.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from core.bench.table import Form, Row, result
 from core.measure.measurement import Measurement, Phase
 from core.tuner.events import CandidateMeasured, Event, Listener
-from core.tuner.job import Options
 from core.tuner.local import local_job
+from core.tuner.options import Options
 from templates.workload import Workload
 
 FAMILY = "sm90_padded"
@@ -37,8 +38,8 @@ def measure(
         listener(event)
 
     # Records of one form say nothing of the other: all are measured now.
-    options = Options(limit=options.limit, retune=True) if options else Options(retune=True)
-    with local_job(list(workloads.values()), options, gpu, cache=cache) as job:
+    anew = replace(options or Options(), retune=True)
+    with local_job(list(workloads.values()), anew, gpu, cache=cache) as job:
         job.run(hear)
         device = job.identity.gpu.name
     return result(name, device, [row(label, heard.get(w.key, ())) for label, w in workloads.items()])

@@ -7,8 +7,8 @@ from typing import Any
 from core.bench.suites import odd
 from core.bench.table import Form, Row, result
 from core.tuner.events import Listener, WorkloadFinished
-from core.tuner.job import Options
 from core.tuner.local import local_job
+from core.tuner.options import Options
 from templates.workload import Workload
 
 

@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
+
+from core.bench import padding
 from core.bench.epilogues import FUSED, PLAIN, SEPARATE, with_forms
 from core.bench.padding import PADDED, UNPADDED, row
 from core.build.artifact import BuiltKernel
 from core.measure.measurement import Measurement, Phase
 from core.search.rank import rank
 from core.tuner.events import WorkloadFinished
+from core.tuner.options import Options
 from templates.epilogue import parse_epilogue
 from templates.gpu import KNOWN_GPUS
 from templates.workload import GemmWorkload
@@ -31,6 +35,19 @@ def test_padded_kernels_are_set_against_those_that_read_the_operands_as_they_lie
     assert (found.ours_us, found.peer_us, found.ratio) == (10.0, 16.0, 1.6)
     assert {name: form.us for name, form in found.forms.items()} == {UNPADDED: 16.0, PADDED: 10.0, "vendor": 12.0}
     assert row("a", []).ratio is None
+
+
+def test_both_forms_are_measured_anew_with_the_options_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Asked(Exception):
+        pass
+
+    def asked(work: object, options: Options, *_: object, **__: object) -> None:
+        raise Asked(options)
+
+    monkeypatch.setattr(padding, "local_job", asked)
+    with pytest.raises(Asked) as told:
+        padding.measure("padding", {"a": WORKLOAD}, lambda event: None, Options(budget_minutes=3, vendor=False))
+    assert told.value.args == (Options(budget_minutes=3, vendor=False, retune=True),)
 
 
 class Builder:
