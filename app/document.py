@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoStack
 
+from app.charts.picture import Whole
 from app.estimates import Estimate
 from app.graph.drawing import Drawing
 from app.graph.model import GraphModel, graph_model
@@ -43,6 +44,7 @@ class Document(QObject):
     selection_changed = Signal()
     run_changed = Signal(object)  # Changes
     estimates_changed = Signal()
+    exported = Signal()  # `whole` is there
     shape_changed = Signal()  # repeats were folded or unfolded: `model` and `placement` are others
 
     def __init__(self, session: Session, parent: QObject | None = None, opened: "Opened | None" = None) -> None:
@@ -57,6 +59,7 @@ class Document(QObject):
         self.undo = QUndoStack(self)
         self.run = Run()
         self.estimates: dict[str, Estimate] = {}  # by workload key
+        self.whole: tuple[FusionPlan, Whole] | None = None  # the model as one graph, timed when the plan was exported
         self.baseline: Run | None = None  # the run that this one is compared with
         self._replaced: tuple[Run, Run | None] | None = None  # run and baseline from before the last start
         self.selection: tuple[int, ...] = ()
@@ -220,6 +223,11 @@ class Document(QObject):
     def set_estimates(self, estimates: dict[str, Estimate]) -> None:
         self.estimates = estimates
         self.estimates_changed.emit()
+
+    def set_whole(self, plan: FusionPlan, us: float, gpu: str) -> None:
+        """An exported library of the plan was verified and timed on a GPU, by the driver's name."""
+        self.whole = plan, Whole(us, f"measured on {gpu} by the export")
+        self.exported.emit()
 
     def start_run(self, replayed: bool, only: Collection[str] | None = None) -> None:
         """The run so far becomes the baseline, if it has figures.

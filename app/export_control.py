@@ -7,9 +7,11 @@ from PySide6.QtCore import QObject, Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
 
 from app.background import Job
-from app.exporting import ExportDialog, Exporter, ExportRequest, core_export
+from app.document import Document
+from app.exporting import ExportDialog, Exported, Exporter, ExportRequest, core_export
 from app.format import tip
 from core.errors import BoltError
+from core.fusion.plan import FusionPlan
 
 if TYPE_CHECKING:
     from app.window import MainWindow
@@ -61,15 +63,17 @@ class ExportControl(QObject):
         self.job = self.window.background.start(
             f"exporting {request.name}",
             lambda job: self.exporter(session, request, self._progress.emit, job.stop),
-            lambda line: self._done(line, request.folder),
+            lambda made: self._done(made, document, session.plan, request.folder),
             self._failed,
         )
         self.enable()
 
-    def _done(self, line: str, folder: Path) -> None:
+    def _done(self, made: Exported, document: Document, plan: FusionPlan, folder: Path) -> None:
         self._over()
-        self.window.log.add("info", line)
-        self.window.messages.show_text("done", line, "Open folder", lambda: _open_folder(folder))
+        if made.latency_us is not None:
+            document.set_whole(plan, made.latency_us, made.gpu)
+        self.window.log.add("info", made.line)
+        self.window.messages.show_text("done", made.line, "Open folder", lambda: _open_folder(folder))
 
     def _failed(self, error: BoltError) -> None:
         self._over()

@@ -34,12 +34,21 @@ class ExportRequest:
     allow_vendor: bool
 
 
+@dataclass(frozen=True)
+class Exported:
+    """What came of it in a line; the library's time as one graph, where it was verified, and on which GPU."""
+
+    line: str
+    latency_us: float | None = None
+    gpu: str = ""
+
+
 Report = Callable[[str, float | None], None]  # what is done now, and how far (0 to 1) if known
-# Returns one line on the result; the event stops it.
-Exporter = Callable[[Session, ExportRequest, Report, threading.Event], str]
+# The event stops it.
+Exporter = Callable[[Session, ExportRequest, Report, threading.Event], Exported]
 
 
-def core_export(session: Session, request: ExportRequest, report: Report, stop: threading.Event) -> str:
+def core_export(session: Session, request: ExportRequest, report: Report, stop: threading.Event) -> Exported:
     """Kernels from the records of the GPU, estimates where there is none; compiled by nvcc, verified where the GPU is.
 
     Raises BoltError, ExportError among them for a library that computes something else.
@@ -72,13 +81,16 @@ def core_export(session: Session, request: ExportRequest, report: Report, stop: 
     )  # fmt: skip
     guessed = sum(c.origin is Origin.ESTIMATE for c in complete.values())
     chosen = f"{guessed} of {len(complete)} kernels are estimates" if guessed else "every kernel has a record"
-    checked = _verified(session, request, report, stop) if is_here(gpu) else "not verified: this GPU is not here"
+    checked, latency_us = "not verified: this GPU is not here", None
+    if is_here(gpu):
+        checked, latency_us = _verified(session, request, report, stop)
     line = f"Exported lib{request.name}.so for {gpu.name} to {request.folder}; {chosen}; {checked}."
-    return " ".join([line, *(f"{note[0].upper()}{note[1:]}." for note in session.notes)])
+    notes = [f"{note[0].upper()}{note[1:]}." for note in session.notes]
+    return Exported(" ".join([line, *notes]), latency_us, gpu.name)
 
 
-def _verified(session: Session, request: ExportRequest, report: Report, stop: threading.Event) -> str:
-    """How far the library is from ONNX Runtime, and how fast. Raises ExportError if it is too far."""
+def _verified(session: Session, request: ExportRequest, report: Report, stop: threading.Event) -> tuple[str, float]:
+    """How far the library is from ONNX Runtime, and how fast, in us too. Raises ExportError if it is too far."""
     from core.export.verify import verify
 
     report(f"verifying {request.name} against ONNX Runtime", None)
@@ -91,7 +103,8 @@ def _verified(session: Session, request: ExportRequest, report: Report, stop: th
         )  # fmt: skip
     worst = max(o["relative_l2"] for o in data["outputs"])
     notes = "".join(f"; {note}" for note in data["notes"])
-    return f"verified against ONNX Runtime, relative L2 {worst:.1e}, {data['latency_ms']:.3f} ms{notes}"
+    said = f"verified against ONNX Runtime, relative L2 {worst:.1e}, {data['latency_ms']:.3f} ms{notes}"
+    return said, data["latency_ms"] * 1000
 
 
 def gpu_title(name: str) -> str:

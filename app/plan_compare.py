@@ -1,6 +1,6 @@
 """Plan A against plan B: both sums as bars, and every difference with what it costs or saves."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QRectF, QSize, Qt
@@ -25,28 +25,16 @@ from app.follow import Follower
 from app.format import figures as digits
 from app.format import micros, tip
 from app.graph.model import box_line, region_title
+from app.plan_figures import AS_IT_STANDS, AUTOMATIC, known_figures, named_plans, side_line, sources, verdict
 from app.run import Changes
 from app.theme import Theme, base_font
 from core.fusion.compare import Comparison, Difference, Figure, Side, compare
-from core.fusion.plan import FusionPlan
 
 if TYPE_CHECKING:
     from app.window import MainWindow
 
-AS_IT_STANDS = "As it stands"
-AUTOMATIC = "Automatic plan"
 COLUMNS = ("Regions in A", "Time in A", "Regions in B", "Time in B", "B saves")
 HATCH = Qt.BrushStyle.BDiagPattern
-
-
-def known_figures(document: Document) -> dict[str, Figure]:
-    """Every time that is known: of this run, of the one before it, else estimated."""
-    found = {key: Figure(e.us, "estimated", False) for key, e in document.estimates.items()}
-    for run, when in ((document.baseline, " in an earlier run"), (document.run, "")):
-        for key, work in run.workloads.items() if run is not None else ():
-            if run is not None and work.best is not None:
-                found[key] = Figure(work.best.us, run.provenance + when, True)
-    return found
 
 
 class Sums(QWidget):
@@ -88,40 +76,6 @@ class Sums(QWidget):
             where = QRectF(self.NAMES, top + 13, room, 16)
             text = painter.fontMetrics().elidedText(line, Qt.TextElideMode.ElideRight, int(where.width()))
             painter.drawText(where, Qt.AlignmentFlag.AlignVCenter, text)
-
-
-def side_line(side: Side, known: Mapping[str, Figure]) -> str:
-    """ "412 us replayed, 12.0 us estimated (2 regions), 14 regions not measured"."""
-    parts = [f"{micros(side.measured_us)} {sources([side], known)}"] if side.measured_us else []
-    if side.estimated:
-        parts.append(f"{micros(side.estimated_us)} estimated ({_regions(len(side.estimated))})")
-    if side.unknown:
-        parts.append(f"{_regions(len(side.unknown))} not measured")
-    return ", ".join(parts)
-
-
-def sources(sides: Iterable[Side], known: Mapping[str, Figure]) -> str:
-    """Where the measured times of some regions come from: "replayed", "measured, from records in an earlier run"."""
-    keys = {r.workload.key for side in sides for r in side.regions if r.workload is not None}
-    return ", ".join(sorted({known[key].source for key in keys if key in known and known[key].measured}))
-
-
-def _regions(count: int) -> str:
-    return f"{count} region{'s' * (count != 1)}"
-
-
-def verdict(found: Comparison, source: str) -> str:
-    """The comparison in a sentence; what is not known is said first."""
-    if not found.differences:
-        return "Both plans run the same regions."
-    count = len(found.differences)
-    said = f"{count} difference{'s' * (count != 1)}, {_regions(found.same)} the same. "
-    gain = found.gain_us
-    if gain is None:
-        unknown = sum(1 for d in found.differences if d.gain_us is None)
-        return f"{said}No total: {unknown} of the differences are not measured on both sides. Tune both plans to know."
-    word = "saves" if gain >= 0 else "costs"
-    return f"{said}Plan B {word} {micros(abs(gain))} ({source})."
 
 
 class PlanCompare(QDialog):
@@ -194,26 +148,15 @@ class PlanCompare(QDialog):
         if changes.workloads or changes.started:
             self.refresh()
 
-    def plans(self) -> dict[str, FusionPlan]:
-        """By what the lists call them."""
-        if self.document is None:
-            return {}
-        named = {AUTOMATIC: self.document.automatic, **self.document.plans.kept}
-        return named | {AS_IT_STANDS: self.document.plan}
-
     def _plans_changed(self) -> None:
-        names = list(self.plans())
-        for box, first in ((self.a, AUTOMATIC), (self.b, AS_IT_STANDS)):
-            chosen = box.currentText() or first
-            box.clear()
-            box.addItems(names)
-            box.setCurrentIndex(max(0, names.index(chosen if chosen in names else first)))
+        if self.document is not None:
+            offer_plans(self.document, self.a, self.b)
         self.refresh()
 
     def refresh(self) -> None:
-        plans = self.plans()
-        if self.document is None or not plans:
+        if self.document is None:
             return
+        plans = named_plans(self.document)
         known = known_figures(self.document)
         found = compare(plans[self.a.currentText()], plans[self.b.currentText()], known)
         self.sums.theme = self.window_.theme
@@ -270,6 +213,18 @@ class PlanCompare(QDialog):
             chosen = self._shown[rows[0].row()]
             self.document.select_names([n for r in chosen.a.regions for n in r.nodes])
             self.window_.zoom_to_selection()
+
+
+def offer_plans(document: Document, a: QComboBox, b: QComboBox) -> None:
+    """Fill two lists with the document's plans; what was chosen stays chosen while it is there. Tells nobody."""
+    names = list(named_plans(document))
+    for box, first in ((a, AUTOMATIC), (b, AS_IT_STANDS)):
+        chosen = box.currentText() if box.currentText() in names else first
+        blocked = box.blockSignals(True)
+        box.clear()
+        box.addItems(names)
+        box.setCurrentIndex(names.index(chosen))
+        box.blockSignals(blocked)
 
 
 def _time(side: Side, known: Mapping[str, Figure]) -> str:

@@ -8,6 +8,7 @@ from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QObject, QRectF
 from PySide6.QtGui import QImage, QPainter
 from PySide6.QtWidgets import QFileDialog
 
+from app.charts import gains
 from app.charts.picture import Context
 from app.charts.view import ChartView
 from app.document import Document
@@ -15,7 +16,8 @@ from app.exporting import gpu_title
 from app.format import micros, ratio, workload_line
 from app.graph.item import GraphItem
 from app.graph.model import region_title
-from app.panels.charts import CHARTS
+from app.panels.chart_facts import whole_context
+from app.panels.charts import CHARTS, PLANS, RUNS
 from app.panels.region_html import reproduce
 from app.theme import theme
 from core.errors import BoltError
@@ -24,7 +26,7 @@ from core.files import write_atomically
 if TYPE_CHECKING:
     from app.window import MainWindow
 
-IN_REPORT = ("Regions against the vendor", "Latency by region", "Roofline", "Plan A against B", "Run A against B")
+IN_REPORT = ("Regions against the vendor", "Latency by region", "Roofline", gains.TITLE, PLANS, RUNS)
 WIDTH = 2000  # pixels of the graph's picture
 CHART = (1000, 320)
 
@@ -44,8 +46,17 @@ class ReportControl(QObject):
         if not chosen:
             return
         path = Path(chosen if chosen.endswith(".html") else f"{chosen}.html")
+        gpu = self.window.tuning.gpu
+        self.window.background.start(
+            f"writing {path.name}",
+            whole_context(document, gpu),
+            lambda context: self._write(path, document, context),
+            self.window.messages.show_error,
+        )
+
+    def _write(self, path: Path, document: Document, context: Context) -> None:
         try:
-            write_atomically(path, report_html(document, self.window.tuning.gpu))
+            write_atomically(path, report_html(document, context))
         except OSError as error:
             remedy = "choose another folder, or make room on the disk"
             what = f"can't write the report to {path}: {error.strerror or error}"
@@ -54,10 +65,11 @@ class ReportControl(QObject):
         self.window.messages.show_text("done", f"The report is in {path}.")
 
 
-def report_html(document: Document, gpu: str) -> str:
+def report_html(document: Document, context: Context) -> str:
     """The page's text; figures that nobody measured are left out, the others say where they come from."""
     from jinja2 import Environment, FileSystemLoader
 
+    gpu = context.gpu
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
     said = document.run.provenance
     done = any(w.best for w in document.run.workloads.values())
@@ -71,7 +83,7 @@ def report_html(document: Document, gpu: str) -> str:
         graph=base64.b64encode(_graph(document)).decode(),
         provenance=provenance,
         regions=[_region(document, r) for r in document.plan.regions],
-        charts=_charts(document, gpu),
+        charts=_charts(document, context),
         alone=document.plan.left_alone,
         command=reproduce(document, gpu),
     )
@@ -85,7 +97,7 @@ def _facts(document: Document, gpu: str) -> list[tuple[str, str]]:
         ("Type", str(session.dtype)),
         ("Nodes", str(len(document.graph.nodes))),
         ("Regions", f"{len(plan.regions)}, {len(plan.workloads)} different workloads"),
-        ("Plan", "automatic" if plan == document.automatic else "edited"),
+        ("Plan", document.plan_title),
     ]
 
 
@@ -121,12 +133,12 @@ def _graph(document: Document) -> bytes:
     return bytes(data.data())
 
 
-def _charts(document: Document, gpu: str) -> list[tuple[str, Any]]:
+def _charts(document: Document, context: Context) -> list[tuple[str, Any]]:
     from markupsafe import Markup
 
     found = []
     for name in IN_REPORT:
-        picture = CHARTS[name](document, Context(gpu))
+        picture = CHARTS[name](document, context)
         if not picture.marks:
             continue
         view = ChartView(theme("light"))

@@ -11,6 +11,7 @@ from app import theme
 from app.doctor import Doctor
 from app.document import Document
 from app.graph.item import Mode
+from app.graph.motion import desktop_wants_motion
 from app.palette import Entry, Palette, entry_of
 from app.settings import THEMES
 from app.settings_dialog import SettingsDialog
@@ -31,7 +32,11 @@ class ViewControl(QObject):
         a["fit"].triggered.connect(canvas.view.fit_all)
         a["lasso"].toggled.connect(canvas.view.set_lasso)
         canvas.view.lasso_wanted.connect(a["lasso"].setChecked)
-        canvas.view.motion.wanted = window.settings.motion
+        self._desktop_moves = True  # until it has said otherwise
+        self._choose_motion()
+        window.background.start(
+            "asking for reduced motion", lambda job: desktop_wants_motion(), self._desktop_said, lambda error: None
+        )
         a["zoom"].triggered.connect(self.zoom_to_selection)
         a["copy"].triggered.connect(self.copy_names)
         a["fold"].triggered.connect(window.documents.fold)
@@ -174,8 +179,16 @@ class ViewControl(QObject):
 
     def _take_settings(self, dialog: SettingsDialog) -> None:
         self.choose_theme(dialog.theme_name)
-        self.window.canvas.view.motion.wanted = self.window.settings.motion
+        self._choose_motion()
         self.window.tuning.enable()  # a scheduler's workers may be named now
+
+    def _desktop_said(self, moves: bool) -> None:
+        self._desktop_moves = moves
+        if not moves:
+            self._choose_motion()
+
+    def _choose_motion(self) -> None:
+        self.window.canvas.view.motion.wanted = self.window.settings.motion and self._desktop_moves
 
     def open_doctor(self) -> None:
         doctor = Doctor(self.window.background, self.window.theme, self.window)

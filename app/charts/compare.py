@@ -1,60 +1,78 @@
 """Charts of one against another: plan A and B, run A and B, GPU A and B."""
 
+from collections.abc import Mapping
+
 from app.charts.picture import BAR, Bars, Context, Mark, Picture, Tip
 from app.document import Document
 from app.format import micros, ratio, spread
-from core.fusion.plan import FusionPlan
+from app.plan_figures import AS_IT_STANDS, AUTOMATIC, known_figures, named_plans, sources, verdict
+from core.fusion.compare import Comparison, Difference, Figure, Side, compare
+from core.fusion.plan import Region
 from templates.gpu import known_gpu
 
 
 def plans(document: Document, context: Context) -> Picture:
-    """The automatic plan against the plan as it stands: measured time, and what is only estimated on top."""
-    if document.plan == document.automatic:
-        return Picture(
-            "Plan A against plan B", empty="Change the plan (fuse, split) to compare it with the automatic one."
-        )
-    sums = [_sum(document, plan) for plan in (document.automatic, document.plan)]
-    names = ("automatic", "edited")
-    marks: list[Mark] = [Bars(f"measured ({document.run.provenance})", [0, 1], [s[0] for s in sums], "ours", 0.5)]
-    if any(s[1] for s in sums):
-        marks.append(Bars("estimated", [0, 1], [s[1] for s in sums], "ours", 0.5, [s[0] for s in sums], hatched=True))
-    tips = tuple(
-        Tip(i, s[0] + s[1], f"{n}: {micros(s[0])} measured, {micros(s[1])} estimated, {s[2]} regions without a figure")
-        for i, (n, s) in enumerate(zip(names, sums, strict=True))
-    )
-    unknown = max(s[2] for s in sums)
-    note = "tuned regions, each timed alone" + (f"; {unknown} without a figure" if unknown else "")
+    """Where two plans differ: each difference on both sides, measured solid, what is estimated hatched on top."""
+    title, named = "Plan A against plan B", named_plans(document)
+    chosen = zip(context.plans, (AUTOMATIC, AS_IT_STANDS), strict=True)
+    sides = [name if name in named else usual for name, usual in chosen]
+    known = known_figures(document)
+    a, b = named[sides[0]], named[sides[1]]
+    found = compare(a, b, known)
+    if not found.differences:
+        same = "Change the plan (fuse, split), or choose another one above, to compare two."
+        return Picture(title, empty=f"Both plans run the same regions. {same}")
+    marks = [m for at, name in enumerate(sides) for m in _side(found, at, f"{'AB'[at]}: {name}", known)]
+    if not marks:
+        return Picture(title, empty="Nobody timed the regions in which these plans differ. Press Tune to know.")
+    names = tuple((float(i), _ids(d.a if d.a.regions else d.b)) for i, d in enumerate(found.differences))
+    tips = tuple(Tip(i, 0, _difference_text(d, known)) for i, d in enumerate(found.differences))
+    said = sources((s for d in found.differences for s in (d.a, d.b)), known)
     rows = tuple(
-        (n, r.id, r.workload.key, *_time(document, r.workload.key))
-        for n, plan in zip(names, (document.automatic, document.plan), strict=True)
+        (name, r.id, r.workload.key if r.workload else "", *_figure(r, known))
+        for name, plan in zip(sides, (a, b), strict=True)
         for r in plan.regions
-        if r.workload is not None
     )
     return Picture(
-        "Plan A against plan B", "", "us", tuple(marks), ((0.0, names[0]), (1.0, names[1])), tips,
-        ("plan", "region", "workload", "us", "from"), rows, note=note,
+        title, "", "us", tuple(marks), names, tips, ("plan", "region", "workload", "us", "from"), rows,
+        note=verdict(found, said),
     )  # fmt: skip
 
 
-def _time(document: Document, key: str) -> tuple[float | str, str]:
-    run, estimate = document.run.workloads.get(key), document.estimates.get(key)
-    if run is not None and run.best is not None:
-        return run.best.us, document.run.provenance
-    return (estimate.us, "estimated") if estimate is not None else ("", "no figure")
+def _side(found: Comparison, at: int, name: str, known: Mapping[str, Figure]) -> list[Mark]:
+    """The bars of one plan."""
+    sides = [d.b if at else d.a for d in found.differences]
+    shift, token = (at - 0.5) * BAR, "ours" if at else "vendor"
+    marks: list[Mark] = []
+    if timed := [i for i, s in enumerate(sides) if s.measured_us]:
+        heights, said = [sides[i].measured_us for i in timed], sources([sides[i] for i in timed], known)
+        marks.append(Bars(f"{name}, {said}", [i + shift for i in timed], heights, token))
+    if guessed := [i for i, s in enumerate(sides) if s.estimated_us]:
+        heights, base = [sides[i].estimated_us for i in guessed], [sides[i].measured_us for i in guessed]
+        marks.append(Bars(f"{name}, estimated", [i + shift for i in guessed], heights, token, base=base, hatched=True))
+    return marks
 
 
-def _sum(document: Document, plan: FusionPlan) -> tuple[float, float, int]:
-    """(measured us, estimated us, regions without a figure) of a plan's tuned regions."""
-    measured, estimated, unknown = 0.0, 0.0, 0
-    for key, regions in plan.workloads.items():
-        us, source = _time(document, key)
-        if isinstance(us, str):
-            unknown += len(regions)
-        elif source == "estimated":
-            estimated += us * len(regions)
-        else:
-            measured += us * len(regions)
-    return measured, estimated, unknown
+def _ids(side: Side) -> str:
+    ids = [r.id for r in side.regions]
+    return ids[0] if len(ids) == 1 else f"{ids[0]}..{ids[-1]}"
+
+
+def _difference_text(difference: Difference, known: Mapping[str, Figure]) -> str:
+    lines = []
+    for name, side in (("A", difference.a), ("B", difference.b)):
+        for region in side.regions:
+            us, said = _figure(region, known)
+            lines.append(f"{name} {region.id}: {f'{micros(us)}, {said}' if isinstance(us, float) else said}")
+    gain = difference.gain_us
+    return "\n".join(
+        [*lines, *([f"B {'saves' if gain >= 0 else 'costs'} {micros(abs(gain))}"] if gain is not None else [])]
+    )
+
+
+def _figure(region: Region, known: Mapping[str, Figure]) -> tuple[float | str, str]:
+    figure = known.get(region.workload.key) if region.workload else None
+    return (figure.us, figure.source) if figure is not None else ("", "not measured")
 
 
 def runs(document: Document, context: Context) -> Picture:

@@ -112,3 +112,4 @@ class Context:
     other_run: Run | None = None  # None while it is read
     gains: Gains | None = None  # None while they are worked out
     whole: Whole | None = None
+    plans: tuple[str, str] = ("", "")  # the two to compare, as lists call them; "": the automatic, the one as it stands

@@ -1,6 +1,6 @@
 """The rows of the candidates' table: tens of thousands, filtered and sorted here, not by a proxy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt, QTimer
@@ -88,6 +88,7 @@ class CandidateModel(QAbstractTableModel):
         self._workload = ""
         self._sort: tuple[int, Qt.SortOrder] = (-1, Qt.SortOrder.AscendingOrder)
         self._regions: dict[str, str] = {}
+        self._vendors: dict[str, float] = {}  # us by workload: a sort by it must not look each row's run up
         self._geometries: dict[str, Geometry] = {}
         self._resort = QTimer(self)
         self._resort.setSingleShot(True)
@@ -156,8 +157,8 @@ class CandidateModel(QAbstractTableModel):
 
     def speedup(self, row: Row) -> float | None:
         """Vendor over this candidate; above 1 is faster than the vendor."""
-        run = self.run.workloads.get(row.workload) if self.run else None
-        return run.vendor.us / row.us if run and run.vendor and row.us else None
+        vendor, us = self._vendors.get(row.workload), row.us
+        return vendor / us if vendor and us else None
 
     def _speedup_text(self, row: Row) -> str:
         value = self.speedup(row)
@@ -168,6 +169,9 @@ class CandidateModel(QAbstractTableModel):
     def reset(self) -> None:
         self.beginResetModel()
         self._regions = {}
+        self._vendors = {}
+        if self.run is not None:
+            self._learn_vendors(self.run.workloads)
         if self.document is not None:
             for key, regions in self.document.plan.workloads.items():
                 more = f" +{len(regions) - 1}" if len(regions) > 1 else ""
@@ -176,6 +180,10 @@ class CandidateModel(QAbstractTableModel):
         self.order = [i for i, row in enumerate(rows) if self._passes(row)]
         self._sort_order()
         self.endResetModel()
+
+    def _learn_vendors(self, keys: Collection[str]) -> None:
+        runs = self.run.workloads if self.run else {}
+        self._vendors |= {key: run.vendor.us for key in keys if (run := runs.get(key)) and run.vendor}
 
     def set_filter(self, words: str, state: State | None, workload: str) -> None:
         self._words, self._state, self._workload = words.lower().split(), state, workload
@@ -210,6 +218,7 @@ class CandidateModel(QAbstractTableModel):
         if changes.started:
             self.reset()
             return
+        self._learn_vendors(changes.workloads)
         if changes.first_new_row is not None:
             fresh = [i for i in range(changes.first_new_row, len(run.rows)) if self._passes(run.rows[i])]
             if fresh:

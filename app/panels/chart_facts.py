@@ -14,7 +14,6 @@ from app.run import Run
 from core.errors import BoltError
 from core.fusion.plan import FusionPlan
 from core.gains import Gains, Timed
-from core.graph.ir import Graph
 from templates.gpu import known_gpu
 
 RECORDS = "records"  # in place of a run file: what the records hold of the GPU that is meant
@@ -60,23 +59,16 @@ class ChartFacts(QObject):
         return self._get(("run", id(plan), gpu, source), plan, lambda job: _run(plan, gpu, source), Run(replayed=True))
 
     def gains(self, document: Document, gpu: str) -> Gains | None:
-        run, graph, plan = document.run, document.graph, document.plan
-        here = {
-            key: Timed(w.best.us, min(w.best.us, w.vendor.us if w.vendor else w.best.us), f"{w.age} runs ago")
-            for key, w in run.workloads.items()
-            if w.best is not None
-        }
+        run, plan = document.run, document.plan
         key = ("gains", id(plan), id(run), run.measurements, gpu)
-        said, name = run.provenance, run.gpu or gpu
-        return self._get(key, (plan, run), lambda job: _gains(graph, plan, said, here, name, job), Gains((), 0))
+        return self._get(key, (plan, run), _gains(document, gpu), Gains((), 0))
 
     def whole(self, document: Document) -> Whole | None:
-        """The whole model as one graph, where the benchmarks recorded it; None else, or while it is looked for."""
-        session, run = document.session, document.run
-        if document.plan != document.automatic or session.batch is None or str(session.dtype) != "f16":
-            return None
-        name, gpu = f"{document.title} b{session.batch}", run.gpu
-        found: Whole | None = self._get(("whole", name, gpu), None, lambda job: _whole(name, gpu), None)
+        """The whole model as one graph, timed by its export or the benchmarks; None else, or while it is sought."""
+        here, asked = _exported(document), _in_benchmarks(document)
+        if here is not None or asked is None:
+            return here
+        found: Whole | None = self._get(("whole", *asked), None, lambda job: _whole(*asked), None)
         return found
 
     def _get(self, key: tuple[Any, ...], alive: object, work: Callable[[Job], Any], otherwise: Any) -> Any:
@@ -134,17 +126,52 @@ def _run(plan: FusionPlan, gpu: str, source: str) -> Run:
     return run
 
 
-def _gains(graph: Graph, plan: FusionPlan, said: str, here: dict[str, Timed], gpu: str, job: Job) -> Gains:
-    from core.gains import gains, recorded_times
-    from core.records.store import Records
+def whole_context(document: Document, gpu: str) -> Callable[[Job], Context]:
+    """What works out, beside the window, all that the charts of one document need."""
+    worked_out, here, asked = _gains(document, gpu), _exported(document), _in_benchmarks(document)
 
-    known, records = known_gpu(gpu), Records()
-    try:
-        job.check()
-        name = known.name if known else gpu
-        return gains(graph, plan, [(said, here.get), ("from records", recorded_times(records, name))], known)
-    finally:
-        records.close()
+    def context(job: Job) -> Context:
+        whole = _whole(*asked) if here is None and asked is not None else here
+        return Context(gpu, gains=worked_out(job), whole=whole)
+
+    return context
+
+
+def _gains(document: Document, gpu: str) -> Callable[[Job], Gains]:
+    """The document is read now; what is returned works beside the window."""
+    run, graph, plan = document.run, document.graph, document.plan
+    here = {
+        key: Timed(w.best.us, min(w.best.us, w.vendor.us if w.vendor else w.best.us), f"{w.age} runs ago")
+        for key, w in run.workloads.items()
+        if w.best is not None
+    }
+    said, driver = run.provenance, run.gpu or gpu
+
+    def work(job: Job) -> Gains:
+        from core.gains import gains, recorded_times
+        from core.records.store import Records
+
+        known, records = known_gpu(driver), Records()
+        try:
+            job.check()
+            name = known.name if known else driver
+            return gains(graph, plan, [(said, here.get), ("from records", recorded_times(records, name))], known)
+        finally:
+            records.close()
+
+    return work
+
+
+def _exported(document: Document) -> Whole | None:
+    return document.whole[1] if document.whole is not None and document.whole[0] == document.plan else None
+
+
+def _in_benchmarks(document: Document) -> tuple[str, str] | None:
+    """The name in the benchmarks' table and the GPU; None where nothing there can be this document."""
+    session = document.session
+    if document.plan != document.automatic or session.batch is None or str(session.dtype) != "f16":
+        return None
+    return f"{document.title} b{session.batch}", document.run.gpu
 
 
 def _whole(name: str, gpu: str) -> Whole | None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,13 +17,14 @@ from app.charts.view import ChartView
 from app.document import Document
 from app.follow import Follower
 from app.panels.chart_facts import RECORDS, ChartFacts, run_title
+from app.plan_compare import offer_plans
 from app.run import Changes
 from app.theme import Theme, icon
 from core.errors import BoltError
 from core.paths import RESOURCES
 from templates.gpu import KNOWN_GPUS
 
-GPUS, RUNS = "GPU A against B", "Run A against B"
+GPUS, RUNS, PLANS = "GPU A against B", "Run A against B", "Plan A against B"
 RUNS_FOLDER = RESOURCES / "runs"
 Draw = Callable[[Document, Context], Picture]
 CHARTS: dict[str, Draw] = {
@@ -31,7 +33,7 @@ CHARTS: dict[str, Draw] = {
     "Roofline": regions.roofline,
     "Tuning history": regions.history,
     gains.TITLE: gains.fusion,
-    "Plan A against B": compare.plans,
+    PLANS: compare.plans,
     RUNS: compare.runs,
     GPUS: compare.gpus,
 }
@@ -56,7 +58,12 @@ class ChartPane(QWidget):
         self.kind.setCurrentText(first)
         self.kind.setAccessibleName("Chart")
         self.other.setAccessibleName("The other GPU")
-        for box in (self.kind, self.other, self.run):
+        self.plans = (QComboBox(), QComboBox())
+        for name, box in zip("AB", self.plans, strict=True):
+            box.setAccessibleName(f"Plan {name}")
+            box.setToolTip(f"Plan {name}")
+        boxes = (self.kind, self.other, self.run, *self.plans)
+        for box in boxes:
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
             box.setMinimumContentsLength(8)
             box.setMaximumWidth(240)
@@ -81,7 +88,7 @@ class ChartPane(QWidget):
         bar = QHBoxLayout()
         bar.setContentsMargins(8, 5, 8, 3)
         bar.setSpacing(6)
-        for box in (self.kind, self.other, self.run):
+        for box in boxes:
             bar.addWidget(box, 4)
         bar.addStretch(1)
         bar.addWidget(self.copy)
@@ -93,7 +100,8 @@ class ChartPane(QWidget):
         layout.addWidget(self.view, 1)
         layout.addWidget(self.empty, 1)
         self.kind.currentIndexChanged.connect(self.changed)
-        self.other.currentIndexChanged.connect(self.changed)
+        for box in (self.other, *self.plans):
+            box.currentIndexChanged.connect(self.changed)
         self.run.currentIndexChanged.connect(self._run_chosen)
         self.copy.clicked.connect(self.view.copy)
         self.save.clicked.connect(self.ask)
@@ -134,6 +142,8 @@ class ChartPane(QWidget):
         something = bool(picture.marks)
         self.other.setVisible(self.name == GPUS)
         self.run.setVisible(self.name == RUNS)
+        for box in self.plans:
+            box.setVisible(self.name == PLANS)
         self.view.setVisible(something)
         self.empty.setVisible(not something)
         self.empty.setText(picture.empty)
@@ -196,15 +206,22 @@ class ChartsPanel(QWidget):
         else:
             self._links.follow(
                 (document.run_changed, self._take),
-                (document.plan_changed, self.refresh),
+                (document.plan_changed, self._plans_changed),
                 (document.selection_changed, self._selection_changed),
                 (document.estimates_changed, self.refresh),
+                (document.exported, self.refresh),
             )
-        self.refresh()
+        self._plans_changed()
 
     def set_theme(self, theme: Theme) -> None:
         for pane in self.panes:
             pane.set_theme(theme)
+
+    def _plans_changed(self) -> None:
+        if self.document is not None:
+            for pane in self.panes:
+                offer_plans(self.document, *pane.plans)
+        self.refresh()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -270,7 +287,8 @@ class ChartsPanel(QWidget):
 
     def _context(self, pane: ChartPane) -> Context:
         assert self.document is not None
-        return self.facts.context(NEEDS.get(pane.name, ""), self.document, self.gpu, pane.chosen)
+        made = self.facts.context(NEEDS.get(pane.name, ""), self.document, self.gpu, pane.chosen)
+        return replace(made, plans=(pane.plans[0].currentText(), pane.plans[1].currentText()))
 
 
 def _import_charts() -> None:

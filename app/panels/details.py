@@ -23,8 +23,8 @@ EMPTY = (
     "here.</p>"
 )
 HOW = (
-    "<p class='head'>SELECT</p><p class='muted'>Click a node, or a region in the list. Shift-click or drag a frame to "
-    "select several nodes; right-click to fuse or split.</p>"
+    "<p class='head'>SELECT</p><p class='muted'>Click a node, or a region in the list. Shift-click, drag a frame, or "
+    "hold Alt and draw a line round nodes (the lasso, L) to select several; right-click to fuse or split them.</p>"
 )
 MOST_NODES = 12
 SAMPLE = 200_000  # elements of a constant that its statistics look at

@@ -14,9 +14,10 @@ from PySide6.QtCore import (
     Qt,
     Signal,
 )
-from PySide6.QtGui import QBrush, QColor, QPainter
+from PySide6.QtGui import QBrush, QColor, QPainter, QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
+    QLabel,
     QLineEdit,
     QListView,
     QStyle,
@@ -39,6 +40,8 @@ from core.fusion.plan import Region
 HATCH = Qt.BrushStyle.BDiagPattern
 Index = QModelIndex | QPersistentModelIndex
 ICONS = {State.QUEUED: "queued", State.RUNNING: "running", State.DONE: "done", State.FAILED: "failed"}
+NO_MODEL = "Open a model, and the regions of its plan are listed here: what is fused, and why the rest is not."
+NO_MATCH = "No region has all of these words in its name, nodes or reason."
 MARKS = {"pin": "pinned", "forbid": "a fusion with it is forbidden"}
 TOKENS = {
     "queued": "faint",
@@ -280,7 +283,23 @@ class RegionsPanel(QWidget):
         self.list.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         self.list.customContextMenuRequested.connect(self._menu)
         self.list.selectionModel().currentChanged.connect(self._current_changed)
+        self.empty = QLabel(NO_MODEL, self.list)
+        self.empty.setObjectName("muted")
+        self.empty.setWordWrap(True)
+        self.empty.setMargin(16)
+        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.model.modelReset.connect(self._say)
         self._syncing = False
+        self._say()
+
+    def _say(self) -> None:
+        """An empty list tells what to do."""
+        self.empty.setVisible(not self.model.shown)
+        self.empty.setText(NO_MODEL if self.model.document is None else NO_MATCH)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.empty.setGeometry(self.list.rect())
 
     def _menu(self, place: QPoint) -> None:
         """Of the row under the mouse."""

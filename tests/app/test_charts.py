@@ -20,10 +20,12 @@ from app.charts.picture import Bars, Context, Dots, Line, Picture, Whole
 from app.charts.view import ChartView, log_ticks
 from app.document import Document
 from app.estimates import Estimate
-from app.panels.charts import CHARTS
+from app.panels.charts import CHARTS, PLANS
+from app.plan_figures import AS_IT_STANDS, AUTOMATIC
 from app.run import Run
 from app.window import MainWindow
 from core.errors import BoltError
+from core.fusion.compare import compare as compare_core
 from core.gains import Gain, Gains, Way
 from core.paths import ROOT
 from core.tuner.runfile import RunWriter
@@ -144,9 +146,25 @@ def test_an_edited_plan_is_compared_with_the_automatic_one(tuned: Document) -> N
     tuned.select_region(tuned.plan.regions[0])
     edits.split(tuned)
     picture = compare.plans(tuned, H200)
-    assert [n for _, n in picture.names] == ["automatic", "edited"]
-    assert "1 without a figure" in picture.note
-    assert {r[0] for r in picture.rows} == {"automatic", "edited"}
+    assert len(picture.names) == 1 and list(bars(picture)) == [f"A: {AUTOMATIC}, replayed"]
+    assert "No total" in picture.note and "not measured" in picture.tips[0].text
+    assert {r[0] for r in picture.rows} == {AUTOMATIC, AS_IT_STANDS}
+
+
+def test_any_two_plans_are_compared(tuned: Document) -> None:
+    before = tuned.plan
+    tuned.select_region(before.regions[0])
+    edits.split(tuned)
+    edits.keep(tuned, "one by one")
+    edits.switch(tuned, "")
+    (difference,) = compare_core(before, tuned.plans.kept["one by one"], {}).differences
+    parts = [r.workload.key for r in difference.b.regions if r.workload]
+    tuned.estimates = {key: Estimate(50.0, "c", "a rule") for key in parts}
+    picture = compare.plans(tuned, Context("h200", plans=("one by one", AUTOMATIC)))
+    assert [m.hatched for m in bars(picture).values()] == [True, False]
+    assert list(bars(picture)) == ["A: one by one, estimated", f"B: {AUTOMATIC}, replayed"]
+    assert {r[0] for r in picture.rows} == {"one by one", AUTOMATIC}
+    assert "same regions" in compare.plans(tuned, Context("h200", plans=(AUTOMATIC, AUTOMATIC))).empty
 
 
 def test_the_run_before_is_compared_with_this_one(tuned: Document) -> None:
@@ -225,6 +243,33 @@ def test_gpus_are_compared_once_their_figures_are_there(shown: MainWindow, qtbot
     pane.other.setCurrentIndex(pane.other.findData("a100"))
     qtbot.waitUntil(lambda: bool(pane.view.picture.marks) and "a100 us" in pane.view.picture.header, timeout=WAIT_MS)
     assert pane.other.isVisible()
+
+
+def test_plans_are_chosen_above_the_chart(shown: MainWindow) -> None:
+    document, pane = shown.document, shown.charts.panes[0]
+    assert document is not None
+    pane.kind.setCurrentText(PLANS)
+    assert pane.plans[0].isVisible() and "same regions" in pane.empty.text()
+    document.select_region(document.plan.regions[0])
+    edits.split(document)
+    edits.keep(document, "one by one")
+    edits.switch(document, "")
+    pane.plans[1].setCurrentText("one by one")
+    assert "one by one" in pane.view.picture.csv() and pane.view.picture.marks
+    pane.kind.setCurrentText("Roofline")
+    assert not pane.plans[0].isVisible()
+
+
+def test_a_verified_export_is_the_whole_models_time(shown: MainWindow) -> None:
+    document, pane = shown.document, shown.charts.panes[0]
+    assert document is not None
+    pane.kind.setCurrentText("Latency by region")
+    document.set_whole(document.plan, 416.0, "NVIDIA H200")
+    whole = bars(regions.waterfall(document, shown.charts._context(pane)))
+    assert whole["whole model as one graph, measured on NVIDIA H200 by the export"].height == [416.0]
+    document.select_region(document.plan.regions[0])
+    edits.split(document)  # the export was of another plan
+    assert not [n for n in bars(regions.waterfall(document, shown.charts._context(pane))) if "whole" in n]
 
 
 def test_a_run_file_is_chosen_read_and_compared(

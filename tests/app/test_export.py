@@ -10,7 +10,7 @@ import onnx
 import pytest
 from pytestqt.qtbot import QtBot
 
-from app.exporting import ExportDialog, ExportRequest, Report, core_export, valid_name
+from app.exporting import ExportDialog, Exported, ExportRequest, Report, core_export, valid_name
 from app.window import MainWindow
 from core.device import GpuIdentity, resolve_gpu
 from core.errors import DeviceError, ExportError
@@ -24,20 +24,21 @@ class Stub:
 
     def __init__(self, error: ExportError | None = None, hold: bool = False) -> None:
         self.error, self.go = error, threading.Event()
+        self.latency_us: float | None = None
         self.request: ExportRequest | None = None
         self.session: Session | None = None
         if not hold:
             self.go.set()
 
-    def __call__(self, session: Session, request: ExportRequest, report: Report, stop: threading.Event) -> str:
+    def __call__(self, session: Session, request: ExportRequest, report: Report, stop: threading.Event) -> Exported:
         self.session, self.request = session, request
         report("3 of 9 files compiled", 1 / 3)
         while not self.go.wait(0.01):
             if stop.is_set():
-                return "stopped"
+                return Exported("stopped")
         if self.error is not None:
             raise self.error
-        return f"Exported lib{request.name}.so."
+        return Exported(f"Exported lib{request.name}.so.", self.latency_us, "NVIDIA H200")
 
 
 def dialog_of(window: MainWindow) -> ExportDialog:
@@ -143,7 +144,7 @@ CHECKED = {
 
 def through_core(
     session: Session, folder: Path, monkeypatch: pytest.MonkeyPatch, gpu: str | None, checked: dict[str, Any]
-) -> tuple[str, list[str]]:
+) -> tuple[Exported, list[str]]:
     """The line and the reports of an export for an H200 on a machine with the GPU `gpu`; nothing is compiled or run."""
 
     def detected() -> GpuIdentity:
@@ -166,8 +167,8 @@ def through_core(
 def test_without_the_gpu_the_export_says_that_it_is_not_verified(
     small_session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: str | None
 ) -> None:
-    line, reports = through_core(small_session, tmp_path / "out", monkeypatch, gpu, {})
-    assert line.endswith("not verified: this GPU is not here.")
+    made, reports = through_core(small_session, tmp_path / "out", monkeypatch, gpu, {})
+    assert made.line.endswith("not verified: this GPU is not here.") and made.latency_us is None
     assert not any("verifying" in r for r in reports)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert Path(manifest["source"]).is_absolute()
@@ -176,8 +177,9 @@ def test_without_the_gpu_the_export_says_that_it_is_not_verified(
 def test_where_the_gpu_is_the_export_is_verified(
     small_session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line, reports = through_core(small_session, tmp_path / "out", monkeypatch, "h200", CHECKED)
-    assert line.endswith("verified against ONNX Runtime, relative L2 5.0e-04, 0.416 ms; it is constant.")
+    made, reports = through_core(small_session, tmp_path / "out", monkeypatch, "h200", CHECKED)
+    assert made.latency_us == pytest.approx(416.0)
+    assert made.line.endswith("verified against ONNX Runtime, relative L2 5.0e-04, 0.416 ms; it is constant.")
     assert reports[-1] == "verifying net against ONNX Runtime"
 
 
@@ -191,5 +193,5 @@ def test_a_library_that_computes_something_else_is_an_error(
 
 def test_rescaled_weights_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     onnx.save(growing(), tmp_path / "growing.onnx")
-    line, _ = through_core(open_model(tmp_path / "growing.onnx"), tmp_path / "out", monkeypatch, None, {})
-    assert "Weights rescaled by powers of two so that" in line
+    made, _ = through_core(open_model(tmp_path / "growing.onnx"), tmp_path / "out", monkeypatch, None, {})
+    assert "Weights rescaled by powers of two so that" in made.line

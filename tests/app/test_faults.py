@@ -197,10 +197,11 @@ def test_what_finds_no_room_leaves_the_older_file(
     save = {"plan": window.commands["save_plan"].trigger, "report": window.reports.ask}.get(kind, pane.ask)
     with full_disk():
         save()
+        qtbot.waitUntil(lambda: window.messages.level == "error", timeout=WAIT_MS)
     told(window, name, "make room on the disk")
     assert path.read_text() == "older" and [p.name for p in tmp_path.iterdir() if p.is_file()] == [name]
     save()
-    assert path.read_bytes() != b"older"
+    qtbot.waitUntil(lambda: path.read_bytes() != b"older", timeout=WAIT_MS)
 
 
 def test_records_that_find_no_room_are_told(

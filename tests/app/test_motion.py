@@ -1,5 +1,8 @@
 """Motion keeps the eye with it, ends where it should, can be interrupted, stays away where it is not wanted."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from PySide6.QtCore import QPoint, QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import QWheelEvent
@@ -8,7 +11,9 @@ from pytestqt.qtbot import QtBot
 
 from app.graph import motion
 from app.graph.motion import held_inside, place_of
+from app.settings_dialog import SettingsDialog
 from app.window import MainWindow
+from tests.app.conftest import WAIT_MS
 from tests.app.test_window import at, click
 
 
@@ -77,6 +82,36 @@ def test_no_motion_where_the_setting_or_the_system_says_so(moving: MainWindow, m
                 patch.setattr(motion, "system_wants_motion", lambda: False)
             turn(moving, QPointF(100, 100), 1)
         assert not view.motion.running and view.zoom == pytest.approx(zoom * 1.15)
+
+
+@pytest.mark.parametrize(
+    "desktop, answer, moves",
+    [("ubuntu:GNOME", "false", False), ("GNOME", "true", True), ("KDE", "false", True), ("GNOME", "", True)],
+)
+def test_gnome_is_asked_for_reduced_motion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, desktop: str, answer: str, moves: bool
+) -> None:
+    asked = tmp_path / "gsettings"
+    asked.write_text(f"#!/bin/sh\necho {answer}\n")
+    asked.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CURRENT_DESKTOP", desktop)
+    assert motion.desktop_wants_motion() is moves
+    asked.unlink()
+    assert motion.desktop_wants_motion()
+
+
+def test_a_desktop_without_motion_holds_whatever_the_setting(
+    make_window: Callable[..., MainWindow], qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.view_control.desktop_wants_motion", lambda: False)
+    window = make_window()
+    window.canvas.view.motion.wanted = True
+    qtbot.waitUntil(lambda: not window.canvas.view.motion.wanted, timeout=WAIT_MS)
+    window.views.open_settings()
+    (dialog,) = window.findChildren(SettingsDialog)
+    dialog.accept()
+    assert window.settings.motion and not window.canvas.view.motion.wanted
 
 
 def test_an_area_fills_the_view_and_the_view_stays_over_the_graph() -> None:

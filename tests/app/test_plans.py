@@ -10,7 +10,8 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog, QMenu
 from pytestqt.qtbot import QtBot
 
 from app.panels.regions import Role
-from app.plan_compare import AS_IT_STANDS, AUTOMATIC, PlanCompare
+from app.plan_compare import PlanCompare
+from app.plan_figures import AS_IT_STANDS, AUTOMATIC
 from app.shortcuts import sheet_html
 from app.window import MainWindow
 from core.project import load_project

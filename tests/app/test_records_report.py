@@ -7,7 +7,9 @@ import pytest
 from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
+from app.charts.picture import Context
 from app.window import MainWindow
+from core.gains import Gain, Gains, Way
 from core.records.exchange import read_file
 from core.records.store import Records
 from core.tuner.replay import ReplayJob
@@ -71,12 +73,22 @@ def test_the_report_is_whole_and_says_where_figures_come_from(
     qtbot.waitUntil(lambda: not window.tuning.running, timeout=WAIT_MS)
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a, **k: (str(tmp_path / "r"), ""))
     window.commands["report"].trigger()
+    qtbot.waitUntil((tmp_path / "r.html").is_file, timeout=WAIT_MS)
     text = (tmp_path / "r.html").read_text()
     assert "Figures are replayed" in text and text.count("<svg") >= 3
     assert "data:image/png;base64," in text
     assert "http" not in text.replace("http://www.w3.org", "")
     for region in window.document.plan.regions:
         assert f"<td>{region.id}</td>" in text
+
+
+def test_the_report_draws_what_fusion_gains(window: MainWindow, qtbot: QtBot) -> None:
+    from app.report import report_html
+
+    assert window.document is not None
+    gain = Gain("r0", Way.EPILOGUE, True, 12.0, (("bare", 11.5),), "relu", "replayed")
+    text = report_html(window.document, Context("h200", gains=Gains((gain,), 0)))
+    assert "<h2>Fusion gains</h2>" in text and "one kernel" in text
 
 
 def test_names_in_the_report_are_text(window: MainWindow, qtbot: QtBot, tmp_path: Path) -> None:
@@ -86,7 +98,7 @@ def test_names_in_the_report_are_text(window: MainWindow, qtbot: QtBot, tmp_path
     window.open(str(models.write_small(tmp_path / "n.onnx", {"softmax1": "<script>alert(1)</script>"})))
     qtbot.waitUntil(lambda: window.document is not before, timeout=WAIT_MS)
     assert window.document is not None
-    assert "<script>" not in report_html(window.document, "h200")
+    assert "<script>" not in report_html(window.document, Context("h200"))
 
 
 def test_the_speed_of_a_replay_can_be_changed_while_it_plays(window: MainWindow, qtbot: QtBot) -> None:
