@@ -31,6 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--dtype", choices=_DTYPES, default="fp16", help="what the kernels compute in (default: fp16)")
     parser.add_argument("--plan", metavar="FILE", help="take the regions of this plan file instead of planning")
+    parser.add_argument(
+        "--partial", action="store_true",
+        help="where operators have no kernel: libraries for the rest, and a Python caller that runs both",
+    )  # fmt: skip
     parser.add_argument("--budget", type=float, metavar="MIN", help="minutes tuning may take (default: no limit)")
     parser.add_argument("--allow-vendor", action="store_true", help="use cuBLASLt's kernels where they were faster")
     parser.add_argument("--no-tune", action="store_true", help="estimate what has no record instead of tuning it")
@@ -41,14 +45,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, reporter: Reporter) -> int:
     from core.build.toolchain import find_toolchain
+    from core.cli.export_partial import run_partial
     from core.device import is_here, resolve_gpu
-    from core.export.exporter import Bucket, Origins, check_target, complete_choices, export_buckets
+    from core.export.exporter import Bucket, Origins, check_target, export_buckets
     from core.export.lower import refuse_missing_kernels
+    from core.export.operators import missing_kernels
     from core.session import fitted
 
     if args.plan and len(args.batch) > 1:
         raise ExportError("a plan file is of one batch size, --batch names several", "leave out one of the two")
     sessions = [_open(args, batch, reporter) for batch in args.batch]
+    if args.partial and any(missing_kernels(s.graph) or not s.plan.supported for s in sessions):
+        if len(sessions) > 1:
+            raise ExportError("a partial export is of one batch size, --batch names several", "name one")
+        return run_partial(args, sessions[0], reporter)
     for session in sessions:
         refuse_missing_kernels(session.graph, session.plan)
     out = Path(args.output)
@@ -59,14 +69,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
     several = len(sessions) > 1
     buckets = []
     for session, batch in zip(sessions, args.batch, strict=True):
-        chosen = _choices(args, reporter, session, gpu, toolchain)
-        choices = complete_choices(session.plan, chosen, gpu)
-        if guessed := sum(key not in chosen for key in choices):
-            of = f" at batch {batch}" if several else ""
-            said = (
-                f"{guessed} of {len(choices)} workloads{of} have no record of {gpu.name}: their kernels are estimates"
-            )
-            reporter.log(said)
+        choices = choices_of(args, reporter, session, gpu, toolchain, f" at batch {batch}" if several else "")
         buckets.append(Bucket(batch if several else 0, session.graph, session.plan, choices, session.notes))
     manifest = export_buckets(
         buckets, gpu, out, toolchain, Origins(sessions[-1].origin, sessions[-1].batch), args.name, args.jobs,
@@ -101,6 +104,21 @@ def _open(args: argparse.Namespace, batch: int | None, reporter: Reporter) -> "S
     if why:
         reporter.log(why)
     return session
+
+
+def choices_of(
+    args: argparse.Namespace, reporter: Reporter, session: "Session", gpu: "GpuIdentity", toolchain: "Toolchain",
+    of: str = "",
+) -> "dict[str, Choice]":  # fmt: skip
+    """The kernel of every workload, from the records, tuned now or estimated; `of` tells readers of the log what of."""
+    from core.export.exporter import complete_choices
+
+    chosen = _choices(args, reporter, session, gpu, toolchain)
+    choices = complete_choices(session.plan, chosen, gpu)
+    if guessed := sum(key not in chosen for key in choices):
+        said = f"{guessed} of {len(choices)} workloads{of} have no record of {gpu.name}: their kernels are estimates"
+        reporter.log(said)
+    return choices
 
 
 def _choices(

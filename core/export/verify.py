@@ -155,6 +155,8 @@ def checked_manifest(folder: Path) -> dict[str, Any]:
         raise ExportError(
             f"{folder} has format {data['format']}, this version reads {FORMAT}", "export the model again"
         )
+    if isinstance(data.get("stages"), list):
+        raise ExportError(f"{folder} is a partial export", "verify each of its libraries: the folders called *_part*")
     if not _is_sound(data):
         raise ExportError(f"{folder / NAME} is damaged", "export the model again")
     for name, wanted in data["files"].items():
