@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from core.tuner.events import Event, JobFinished
 
 INTERVAL_MS = 100
-MOST_PER_TICK = 4000  # what the panels digest well within a tick
+MOST_PER_TICK = 2000  # some 15 ms of work in the panels, so that the window answers in between
 
 
 class EventBridge(QObject):

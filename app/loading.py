@@ -106,9 +106,16 @@ def shape(
 
 
 def warm_up() -> None:
-    """Import what opening a model needs: half of the time of the first one."""
+    """Import what opening a model needs: half of the time of the first one.
+
+    What is imported then lives as long as the window. The collector looks at it no more: each look stalls the loop.
+    """
+    import gc
+
     import numpy.random  # noqa: F401
     import onnx  # noqa: F401
 
     import core.importer.load
     import core.importer.samples.builder  # noqa: F401
+
+    gc.freeze()
