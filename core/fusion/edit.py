@@ -9,7 +9,8 @@ from core.fusion.grow import banned
 from core.fusion.plan import FusionPlan, Kind, Region
 from core.fusion.replan import Mark, replan, with_marks
 from core.fusion.residence import refused, unserved
-from core.fusion.values import native_dtype
+from core.fusion.rows import waits_for_itself
+from core.fusion.values import listed, native_dtype
 from core.graph.ir import Graph
 from templates.gpu import GpuSpec
 from templates.types import Residence
@@ -44,6 +45,9 @@ def check(graph: Graph, plan: FusionPlan, nodes: Sequence[str], gpu: GpuSpec | N
     ban = banned(made.nodes, [frozenset(b) for b in plan.forbidden])
     if ban is not None:
         return Verdict(False, None, f"{ban}; allow it first", made.nodes[-1])
+    circle = _circle(graph, plan, made.nodes)
+    if circle is not None:
+        return Verdict(False, None, circle, made.nodes[0])
     if gpu is not None and isinstance(made.workload, Pair) and (lacking := unserved(made.workload, gpu)) is not None:
         return Verdict(False, None, f"no kernel for this pair on {gpu.name}: {lacking}", made.nodes[-1])
     return Verdict(True, made.kind, made.reason, workload=made.workload)
@@ -127,6 +131,20 @@ def _unpinned(plan: FusionPlan, region_id: str) -> Region:
     if region.pinned:
         raise PlanError(f"{region_id} is pinned", "unpin it first")
     return region
+
+
+def _circle(graph: Graph, plan: FusionPlan, nodes: Sequence[str]) -> str | None:
+    """Why the nodes would wait for a region that stays and waits for them: possible where both have several results."""
+    others = _untouched(plan, nodes)
+    owner = {n: region for region in others for n in region}
+    if not waits_for_itself(graph, nodes, owner):
+        return None
+    for region in others:
+        if not waits_for_itself(graph, nodes, {n: r for n, r in owner.items() if r is not region}):
+            return (
+                f"{listed(region)} run together, need one of its results and make what it reads; take them apart first"
+            )
+    return "regions that stay need one of its results and make what it reads; take them apart first"
 
 
 def _untouched(plan: FusionPlan, nodes: Sequence[str]) -> list[tuple[str, ...]]:

@@ -78,6 +78,20 @@ def test_a_pinned_region_survives_reset_and_refuses_other_edits() -> None:
     assert free == split and edit.fuse(free, graph, ["conv2", "add1"]) != free
 
 
+def test_regions_that_would_wait_for_each_other_are_refused() -> None:
+    """Each alone is a region: it writes two results. Side by side each reads one of the other's."""
+    net = Net(x=(4, 8))
+    first, second = net.op("Softmax", "x"), net.op("Softmax", "x")
+    graph = net.graph(net.op("Mul", first, second), net.op("Add", first, second))
+    made = edit.fuse(plan(graph), graph, ["softmax1", "mul0"])
+    verdict = edit.check(graph, made, ["softmax0", "add0"])
+    assert not verdict.legal and verdict.offending_node == "softmax0"
+    assert verdict.reason.startswith("softmax1 and mul0 run together, need one of its results")
+    with pytest.raises(PlanError, match="take them apart first"):
+        edit.fuse(made, graph, ["softmax0", "add0"])
+    assert len(edit.fuse(made, graph, ["softmax0", "softmax1", "mul0", "add0"]).regions) == 1
+
+
 def test_a_forbidden_fusion_is_not_made_again() -> None:
     graph = residual()
     made = edit.forbid(plan(graph), graph, ["conv2", "add1"])
