@@ -5,7 +5,7 @@ from html import escape
 from core.measure.measurement import Measurement
 from templates.attention import AttentionWorkload
 from templates.types import Residence
-from templates.workload import ConvWorkload, GemmWorkload, Pair, Workload
+from templates.workload import ConvWorkload, GemmWorkload, Pair, TowerWorkload, Workload
 
 RESIDENCES = {Residence.RF: "RF", Residence.SMEM: "smem"}
 
@@ -69,6 +69,8 @@ def workload_line(workload: Workload) -> str:
     if isinstance(workload, Pair):
         kept = f", in {RESIDENCES[workload.residence]}" if workload.residence else ""
         return f"{workload_line(workload.first)}, then -> {workload.n1}{kept}"
+    if isinstance(workload, TowerWorkload):
+        return f"{workload_line(workload.pair)}, then -> {workload.n2}"
     if isinstance(workload, AttentionWorkload):
         return attention_line(workload)
     if isinstance(workload, GemmWorkload):

@@ -17,7 +17,7 @@ from core.measure.measurement import Measurement
 from core.records.store import Records
 from templates.epilogue import Epilogue
 from templates.gpu import GpuSpec
-from templates.workload import ConvWorkload, GemmWorkload, Pair, Workload, parse_workload
+from templates.workload import Chain, ConvWorkload, GemmWorkload, Workload, parse_workload
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _unfused(region: Region) -> list[tuple[tuple[Workload, ...], str]]:
 
 def unfused(workload: Workload) -> list[tuple[tuple[Workload, ...], str]]:
     """(parts, steps they leave out) of each way to do without the fusion, the least fused first; empty: nothing is."""
-    if isinstance(workload, Pair):
+    if isinstance(workload, Chain):
         return [(workload.parts, "")]
     if not isinstance(workload, GemmWorkload | ConvWorkload):
         return []
@@ -126,7 +126,7 @@ def _gain(
             (p.key, t.best) for p, t in zip(parts, known, strict=True) if t is not None and t.run == fused.run
         )
         if len(timed) == len(parts):
-            several = Way.PERSISTENT if isinstance(workload, Pair) else Way.PARALLEL
+            several = Way.PERSISTENT if isinstance(workload, Chain) else Way.PARALLEL
             way = several if len(parts) > 1 else Way.EPILOGUE
             return Gain(region, way, made, fused.ours, timed, left_out, name)
     return None

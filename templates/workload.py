@@ -1,5 +1,6 @@
 """The identity of what is tuned. Two regions with equal workloads share one tuning and one kernel."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from templates.attention import AttentionWorkload, parse_attention
@@ -157,7 +158,7 @@ class B2bGemmWorkload:
     @property
     def bytes(self) -> float:
         """The least traffic to memory: the intermediate never goes there."""
-        return _pair_bytes(self.parts)
+        return _chain_bytes(self.parts)
 
     @property
     def key(self) -> str:
@@ -211,7 +212,7 @@ class B2bConvWorkload:
     @property
     def bytes(self) -> float:
         """The least traffic to memory: the intermediate never goes there."""
-        return _pair_bytes(self.parts)
+        return _chain_bytes(self.parts)
 
     @property
     def key(self) -> str:
@@ -219,10 +220,69 @@ class B2bConvWorkload:
         return _pair_key(self)
 
 
+@dataclass(frozen=True)
+class TowerWorkload:
+    """Three products in one kernel, an MLP tower: D = epilogue(pair(A, B0, B1) @ B2).
+
+    `pair` gives (M, n1), its epilogues included and the second one without a source; B2 is (n1, n2), stored (n2, n1); D
+    and the source are (M, n2) row-major. Both intermediates are rounded to the operands' type; both stay in shared
+    memory, so the pair asks for no residence.
+    """
+
+    pair: B2bGemmWorkload
+    n2: int
+    epilogue: Epilogue = field(default_factory=Epilogue)
+
+    op = "b2b_gemm"
+
+    def __post_init__(self) -> None:
+        _check_intermediate(self.pair.second)
+        if self.pair.residence is not None:
+            raise ValueError("a chain of three has no choice of where its intermediates stay")
+        if any(p.epilogue.has_source for p in self.pair.parts):
+            raise ValueError("only the last epilogue of a chain of three reads a source")
+
+    @property
+    def first(self) -> GemmWorkload:
+        return self.pair.first
+
+    @property
+    def dtype(self) -> DType:
+        return self.pair.dtype
+
+    @property
+    def accumulator(self) -> DType:
+        return self.pair.accumulator
+
+    @property
+    def parts(self) -> tuple[GemmWorkload, GemmWorkload, GemmWorkload]:
+        """The three unfused workloads."""
+        f = self.pair.first
+        third = GemmWorkload(
+            f.m, self.n2, self.pair.n1, dtype=f.dtype, accumulator=f.accumulator, epilogue=self.epilogue
+        )  # fmt: skip
+        return (*self.pair.parts, third)
+
+    @property
+    def flops(self) -> float:
+        return sum(part.flops for part in self.parts)
+
+    @property
+    def bytes(self) -> float:
+        """The least traffic to memory: the intermediates never go there."""
+        return _chain_bytes(self.parts)
+
+    @property
+    def key(self) -> str:
+        """The whole identity in one line; `parse_workload` reads it back."""
+        return f"{self.pair.key}{_THEN}{self.n2} {self.epilogue}"
+
+
 _THEN = " then n"
 Single = GemmWorkload | ConvWorkload  # one product or convolution
 Pair = B2bGemmWorkload | B2bConvWorkload  # two of them in one kernel
-Workload = Single | Pair | AttentionWorkload
+Chain = Pair | TowerWorkload  # two or three
+Workload = Single | Chain | AttentionWorkload
 
 
 def _pair_key(pair: Pair) -> str:
@@ -236,27 +296,33 @@ def _check_intermediate(first: Single) -> None:
         raise ValueError(f"the intermediate of a pair is {stored} like its operands, not {first.epilogue.output}")
 
 
-def _pair_bytes(parts: tuple[Single, GemmWorkload]) -> float:
-    first, second = parts
-    intermediate = second.m * second.k * second.dtype.itemsize
-    return first.bytes + second.bytes - 2.0 * intermediate
+def _chain_bytes(parts: Sequence[Single]) -> float:
+    later = [part for part in parts[1:] if isinstance(part, GemmWorkload)]
+    intermediates = sum(part.m * part.k * part.dtype.itemsize for part in later)
+    return sum(part.bytes for part in parts) - 2.0 * intermediates
 
 
 def parse_workload(key: str) -> Workload:
     """The workload whose `key` this is. Raises ValueError on anything else."""
-    first, then, rest = key.removeprefix("b2b_").partition(_THEN)
+    first, *rest = key.removeprefix("b2b_").split(_THEN)
     if key.startswith("attention "):
         return parse_attention(key)
     if not key.startswith("b2b_"):
         return _parse_single(key)
     try:
-        n1, _, after = rest.partition(" ")
-        if not then:
-            raise ValueError("it has no second operator")
+        if not 1 <= len(rest) <= 2:
+            raise ValueError("it has two operators or three")
+        n1, _, after = rest[0].partition(" ")
         epilogue, _, kept = after.partition(" ")
         single, second, residence = _parse_single(first), parse_epilogue(epilogue), Residence(kept) if kept else None
-        made = B2bGemmWorkload if isinstance(single, GemmWorkload) else B2bConvWorkload
-        found: Pair = made(single, int(n1), second, residence)  # type: ignore[arg-type]
+        found: Chain
+        if isinstance(single, GemmWorkload):
+            found = B2bGemmWorkload(single, int(n1), second, residence)
+            if len(rest) == 2:
+                n2, _, last = rest[1].partition(" ")
+                found = TowerWorkload(found, int(n2), parse_epilogue(last))
+        else:
+            found = B2bConvWorkload(single, int(n1), second, residence)
     except ValueError as error:
         raise ValueError(f"not a workload key: {key!r} ({error})") from None
     if found.key != key:

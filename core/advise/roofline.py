@@ -13,7 +13,7 @@ from core.roofline import Point, point, ridge
 from core.search.waves import Waves, waves_of
 from templates import families
 from templates.attention import AttentionWorkload
-from templates.workload import ConvWorkload, GemmWorkload, Pair, Workload
+from templates.workload import Chain, ConvWorkload, GemmWorkload, Workload
 
 BELOW = 0.6  # of the roof: what is nearer has little left to gain
 _LAUNCH_US = 4.0  # of so short a kernel starting, filling and emptying the SMs is the larger part
@@ -127,8 +127,9 @@ def unaligned(workload: Workload) -> list[tuple[str, int]]:
     """(name, size) of extents that keep kernels from 16-byte accesses of 2-byte elements."""
     if isinstance(workload, AttentionWorkload):
         sizes = {"the width of a head": workload.head_dim}
-    elif isinstance(workload, Pair):
-        sizes = {"N0": workload.second.k, "N1": workload.n1}
+    elif isinstance(workload, Chain):
+        _, *later = workload.parts
+        sizes = {f"N{i}": part.k for i, part in enumerate(later)} | {f"N{len(later)}": later[-1].n}
     elif isinstance(workload, GemmWorkload):
         sizes = {"N": workload.n, "K": workload.k}
     else:

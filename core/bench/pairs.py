@@ -1,4 +1,4 @@
-"""Suites of pairs in one kernel: beside the vendor's two kernels also our own two, and each form of the pair itself."""
+"""Suites of chains in one kernel: beside the vendor's kernels also our own, one each, and each form of the chain."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,9 +12,9 @@ from core.tuner.events import CandidateMeasured, Event, Listener
 from core.tuner.job import Options
 from core.tuner.local import local_job
 from templates.gpu import GpuSpec
-from templates.workload import Pair, Workload
+from templates.workload import Chain, Workload
 
-UNFUSED, HOPPER = "two templates", "Hopper"
+UNFUSED, HOPPER = "templates apart", "Hopper"
 MMA_SYNC = {"rf": "sm80 RF", "smem": "sm80 smem"}  # by the residence of the family over CUTLASS's example 13
 FORMS = (UNFUSED, *MMA_SYNC.values(), HOPPER)
 
@@ -27,7 +27,7 @@ def measure(
     gpu: str = "auto",
     cache: Path | None = None,
 ) -> dict[str, Any]:
-    """Tune every pair and its two parts in one job, whose finals are interleaved with the vendor's kernels.
+    """Tune every chain and its parts in one job, whose finals are interleaved with the vendor's kernels.
 
     A form that did not reach the finals has the figure of its screening. Raises what `local_job` raises.
     """
@@ -38,7 +38,7 @@ def measure(
             heard.setdefault(event.measurement.workload, []).append(event.measurement)
         listener(event)
 
-    parts = (part for w in workloads.values() if isinstance(w, Pair) for part in w.parts)
+    parts = (part for w in workloads.values() if isinstance(w, Chain) for part in w.parts)
     wanted = {w.key: w for w in (*workloads.values(), *parts)}
     with local_job(list(wanted.values()), options, gpu, cache=cache) as job:
         finished = job.run(hear)
@@ -50,11 +50,11 @@ def measure(
 
 
 def forms(workload: Workload, heard: Mapping[str, Sequence[Measurement]], gpu: GpuSpec) -> dict[str, Form]:
-    """The fastest of each form of a pair that was measured; the unfused one is the sum of its parts' fastest kernels.
+    """The fastest of each form of a chain that was measured; the unfused one is the sum of its parts' fastest kernels.
 
     `heard`: verified measurements of template kernels, by workload.
     """
-    if not isinstance(workload, Pair):
+    if not isinstance(workload, Chain):
         return {}
     found: dict[str, Form] = {}
     parts = [_fastest(heard.get(part.key, ())) for part in workload.parts]

@@ -15,6 +15,7 @@ from templates.workload import (
     B2bGemmWorkload,
     ConvWorkload,
     GemmWorkload,
+    TowerWorkload,
     Workload,
     parse_workload,
 )
@@ -48,6 +49,8 @@ _B2B_GEMMS = [
     (2464, 8, 8, 8), (16384, 256, 64, 16), (32768, 576, 128, 64), (128320, 96, 32, 96), (2048, 512, 256, 64),
     (16384, 512, 256, 64), (2048, 512, 256, 8), (16384, 512, 256, 8), (16384, 256, 512, 64),
 ]  # fmt: skip
+# (M, widths): DLRM's bottom, its 13 features filled up to 16 columns, and its top behind a first layer of 512.
+_TOWERS = [(m, widths) for m in (2048, 16384) for widths in ((16, 512, 256, 64), (512, 512, 256, 1))]
 # (height = width, channels in, channels between, channels out, stride): table 2, its 3 channels filled up to eight; the
 # same without a stride to more channels; the further blocks of RepVGG-A0-Aug.
 _B2B_CONVS = [
@@ -72,11 +75,15 @@ def _pairs() -> dict[str, dict[str, Workload]]:
         f"{m}: {k}->{n0}->{n1}": B2bGemmWorkload(GemmWorkload(m, n0, k, epilogue=_BIAS_RELU), n1, _BIAS_RELU)
         for m, k, n0, n1 in _B2B_GEMMS
     }
+    for m, (k, n0, n1, n2) in _TOWERS:
+        first = GemmWorkload(m, n0, k, epilogue=_BIAS_RELU)
+        name = f"{m}: {k}->{n0}->{n1}->{n2}"
+        gemms[name] = TowerWorkload(B2bGemmWorkload(first, n1, _BIAS_RELU), n2, _BIAS_RELU)
     convs: dict[str, Workload] = {}
     for s, c, n0, n1, stride in _B2B_CONVS:
-        first = convolution(_BATCH, s, c, n0, 3, stride, _BIAS_RELU)
-        assert isinstance(first, ConvWorkload)
-        convs[f"n{_BATCH} {s}x{s} {c}->{n0} 3x3 s{stride} ->{n1} 1x1"] = B2bConvWorkload(first, n1, _BIAS_RELU)
+        image = convolution(_BATCH, s, c, n0, 3, stride, _BIAS_RELU)
+        assert isinstance(image, ConvWorkload)
+        convs[f"n{_BATCH} {s}x{s} {c}->{n0} 3x3 s{stride} ->{n1} 1x1"] = B2bConvWorkload(image, n1, _BIAS_RELU)
     return {"b2b-gemm": gemms, "b2b-conv": convs}
 
 

@@ -126,17 +126,18 @@ def _chains(session: "Session") -> "Table":
     from core.fusion.propose import propose, refusals
     from core.fusion.residence import NAMES, places, unserved
     from templates.gpu import KNOWN_GPUS
-    from templates.workload import Pair
+    from templates.workload import Chain, Pair
 
     table = _table("Regions that share a tensor", "regions", "one kernel", "reason")
     for p in propose(session.graph, session.plan):
         ids, reason = " ".join(p.regions), p.reason
-        if isinstance(p.workload, Pair):
-            found = [NAMES[r] for r in places(p.workload)]
-            if not found:
-                _row(table, ids, "no", unserved(p.workload, KNOWN_GPUS["h200"]) or "")
+        if isinstance(p.workload, Chain):
+            found = [NAMES[r] for r in places(p.workload)] if isinstance(p.workload, Pair) else []
+            lacking = None if found else unserved(p.workload, KNOWN_GPUS["h200"])
+            if lacking is not None:
+                _row(table, ids, "no", lacking)
                 continue
-            reason = f"{reason}; it can stay in {' or '.join(found)}"
+            reason = f"{reason}; it can stay in {' or '.join(found)}" if found else reason
         _row(table, ids, "if faster", f"{reason}; `tune --persistent FILE` measures both forms")
     for refusal in refusals(session.graph, session.plan):
         first, second = (session.plan.region_of(n) for n in (refusal.anchor, refusal.node))

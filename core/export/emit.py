@@ -37,7 +37,7 @@ NUMPY_NAMES = {
     DType.F16: "float16", DType.F32: "float32", DType.F64: "float64", DType.BF16: "uint16", DType.I8: "int8",
     DType.U8: "uint8", DType.I32: "int32", DType.I64: "int64", DType.BOOL: "bool",
 }  # fmt: skip
-_POINTERS = ("a", "b", "bias", "source", "d", "b1", "bias1", "source1")
+_POINTERS = ("a", "b", "bias", "source", "d", "b1", "bias1", "source1", "b2", "bias2")
 _SPACES = {Space.INPUT: "kInput", Space.OUTPUT: "kOutput", Space.CONSTANT: "kWeights", Space.ARENA: "kArena"}
 
 
@@ -245,7 +245,8 @@ def _fields(step: TemplateStep, program: Program) -> list[tuple[str, str]]:
     """The non-zero number fields of the argument block; pointers, scratch and sm_count are set at run time."""
     launch = Launch() if step.vendor else step.candidate.launch
     args = args_of(step.workload, launch, sm_count=0)
-    read_early = [program.buffers[i].space for i in (step.b, step.bias, step.b1, step.bias1) if i is not None]
+    early = (step.b, step.bias, step.b1, step.bias1, step.b2, step.bias2)
+    read_early = [program.buffers[i].space for i in early if i is not None]
     if args.pdl and any(space is not Space.CONSTANT for space in read_early):
         args.pdl = 2  # bolt/abi.h: they too wait for the kernel in front
     args.ldd = step.pitch or args.ldd

@@ -1,6 +1,7 @@
 """Lowers tuned regions: operands into the layouts their kernels read, weights packed once, here."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,13 +15,14 @@ from core.export.operations import DirectConv
 from core.export.pack import Slices, as_kn, krsc, nk, output_layout, rows_and_columns, rows_of_a
 from core.export.program import OperatorStep, TemplateStep
 from core.export.vendor import VendorGemm, vendor_gemm
+from core.fusion.operators import ANCHORS
 from core.fusion.plan import Region
 from core.graph.ir import Node
 from core.measure.args import output_shape
 from core.tuner.choice import Choice
 from templates.attention import AttentionWorkload
 from templates.types import DType, MatrixLayout
-from templates.workload import ConvWorkload, GemmWorkload, Pair, Single
+from templates.workload import Chain, ConvWorkload, GemmWorkload, Single
 
 
 def lower_template(builder: Builder, region: Region, choices: Mapping[str, Choice]) -> None:
@@ -41,8 +43,8 @@ def lower_template(builder: Builder, region: Region, choices: Mapping[str, Choic
         lower_parallel(builder, region, choice, vendor)
     elif isinstance(region.workload, AttentionWorkload):
         lower_attention(builder, region, region.workload, choice)
-    elif isinstance(region.workload, Pair):
-        _pair(builder, region, anchor, region.workload, choice)
+    elif isinstance(region.workload, Chain):
+        _chain(builder, region, anchor, region.workload, choice)
     elif anchor.op == "Conv":
         _conv_as_gemm(builder, region, anchor, choice, vendor)
     else:
@@ -125,43 +127,55 @@ def _gemm(builder: Builder, region: Region, anchor: Node, choice: Choice, vendor
     )
 
 
-def _pair(builder: Builder, region: Region, anchor: Node, work: Pair, choice: Choice) -> None:
-    """Two operators in one kernel: A and B of the first as it would have them alone, B of the second as (n1, n0)."""
+def _chain(builder: Builder, region: Region, anchor: Node, work: Chain, choice: Choice) -> None:
+    """Operators in one kernel: A and B of the first as it would have them alone, B of the later ones as (N, K)."""
     operands, graph, first = region.operands, builder.graph, work.first
     assert operands is not None
     if choice.candidate is None:
-        raise ExportError(f"no kernel for {work.key} ({anchor.name!r})", "tune the model, or take the pair apart")
-    second = next(n for n in map(graph.node, region.nodes) if operands.b1 in n.inputs and n is not anchor)
+        raise ExportError(f"no kernel for {work.key} ({anchor.name!r})", "tune the model, or take the region apart")
     out = graph.shape(region.outputs[0])
     slices: Slices = ()
     if anchor.op == "Conv":
         shape = graph.shape(anchor.inputs[0])
         weight, channels = graph.constants[operands.b], first.c if isinstance(first, ConvWorkload) else first.k
         a = builder.need(operands.a, L.channels_last(shape), channels=channels if channels != shape[1] else 0)
-        if isinstance(first, ConvWorkload):
-            b = builder.constant(krsc(weight, first), builder.dtype, operands.b, "krsc", channels)
-        else:
-            b = builder.constant(nk(weight, first), builder.dtype, operands.b, "nk", channels)
-        matrix = nk(graph.constants[operands.b1], work.second)
-        b1 = builder.constant(matrix, builder.dtype, operands.b1, "nk", work.second.k)
+        matrix = krsc(weight, first) if isinstance(first, ConvWorkload) else nk(weight, first)
+        b = builder.constant(matrix, builder.dtype, operands.b, "chain", channels)
         target = L.channels_last(out)
     else:
         assert isinstance(first, GemmWorkload)
-        order, a_layout = rows_and_columns(builder, operands.a, first, True)
-        a, slices = rows_of_a(builder, operands.a, a_layout, first, False)
-        matrix = as_kn(graph.constants[operands.b], anchor, first)[order, :]
-        b = builder.constant(matrix.T, builder.dtype, operands.b, str(first.layout_b), tuple(order[:2]), a_layout)
-        matrix = as_kn(graph.constants[operands.b1], second, work.second)
-        b1 = builder.constant(matrix.T, builder.dtype, operands.b1, "pair")
+        depth = graph.shape(operands.a)[-1]
+        if first.k == depth:
+            order, a_layout = rows_and_columns(builder, operands.a, first, True)
+            a, slices = rows_of_a(builder, operands.a, a_layout, first, False)
+        else:
+            order, a_layout = np.arange(depth), L.row_major(graph.shape(operands.a))
+            a = builder.need(operands.a, a_layout, channels=first.k)
+        matrix = as_kn(graph.constants[operands.b], anchor, replace(first, k=depth))[order, :]
+        matrix = np.pad(matrix, ((0, first.k - depth), (0, 0)))
+        b = builder.constant(matrix.T, builder.dtype, operands.b, "chain", first.k, tuple(order[:2]), a_layout)
         target = output_layout(a_layout, graph.shape(operands.a), out)
     bias, _ = _epilogue_operands(builder, first, operands.bias, "", target)
-    bias1, source1 = _epilogue_operands(builder, work.second, operands.bias1, operands.source1, target)
+    anchors = [n for n in map(graph.node, region.nodes) if n.op in ANCHORS]
+    names = ((operands.b1, operands.bias1), (operands.b2, operands.bias2))
+    weights: list[int] = []
+    biases: list[int | None] = []
+    source1: int | None = None  # of the last operator, the only one with a source
+    for part, node, (name, bias_name) in zip(work.parts[1:], anchors[1:], names, strict=False):
+        assert isinstance(part, GemmWorkload)
+        value = graph.constants[name]
+        matrix = nk(value, part) if node.op == "Conv" else as_kn(value, node, part).T
+        weights.append(builder.constant(matrix, builder.dtype, name, "chain", part.k))
+        own_bias, source1 = _epilogue_operands(builder, part, bias_name, operands.source1, target)
+        biases.append(own_bias)
     d = builder.result(region.outputs[0], target, work.epilogue.output)
+    b2, bias2 = (weights[1], biases[1]) if len(weights) > 1 else (None, None)
     builder.steps.append(
         TemplateStep(
-            region.nodes, region.id, work, choice, a, b, d, bias, b1=b1, bias1=bias1, source1=source1, slices=slices
+            region.nodes, region.id, work, choice, a, b, d, bias, b1=weights[0], bias1=biases[0], source1=source1,
+            b2=b2, bias2=bias2, slices=slices,
         )
-    )
+    )  # fmt: skip
 
 
 def _activation_b(shape: tuple[int, ...], anchor: Node, work: GemmWorkload) -> L.Layout:

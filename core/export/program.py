@@ -78,9 +78,11 @@ class TemplateStep:
     bias: int | None = None
     source: int | None = None
     vendor: VendorGemm | None = None  # runs instead of the candidate
-    b1: int | None = None  # these three: a pair's second operator
+    b1: int | None = None  # a chain's second operator
     bias1: int | None = None
-    source1: int | None = None
+    source1: int | None = None  # its last operator's
+    b2: int | None = None  # its third
+    bias2: int | None = None
     first: int = 0
     pitch: int = 0
     slices: tuple[tuple[str, Slice], ...] = ()
@@ -93,7 +95,7 @@ class TemplateStep:
 
     @property
     def reads(self) -> tuple[int, ...]:
-        operands = (self.a, self.b, self.bias, self.source, self.b1, self.bias1, self.source1)
+        operands = (self.a, self.b, self.bias, self.source, self.b1, self.bias1, self.source1, self.b2, self.bias2)
         return tuple(i for i in operands if i is not None)
 
     @property

@@ -11,7 +11,7 @@ from core.fusion.attention import attention_of
 from core.fusion.grow import Growth, grow
 from core.fusion.operators import ANCHORS, kind_of
 from core.fusion.parallel import merge
-from core.fusion.persistent import join
+from core.fusion.persistent import join, tower
 from core.fusion.plan import Kind, Refusal
 from core.fusion.rows import row_draft, waits_for_itself
 from core.fusion.shuffle import channel_shuffle
@@ -39,11 +39,11 @@ def derive(graph: Graph, names: Sequence[str], dtype: DType, native: DType) -> D
     anchors = [n for n in nodes if n.op in ANCHORS]
     if len(anchors) > 1 and len({a.inputs[0] for a in anchors}) == 1:
         return _parallel(graph, anchors, nodes, dtype, native)
-    if len(anchors) == 2:
-        return _pair(graph, anchors, nodes, dtype, native)
-    if len(anchors) > 2:
-        reason = f"{listed([a.name for a in anchors])} each need a kernel of their own; a region has two at most"
-        return Objection(reason, anchors[2].name)
+    if len(anchors) in (2, 3):
+        return _chain(graph, anchors, nodes, dtype, native)
+    if len(anchors) > 3:
+        reason = f"{listed([a.name for a in anchors])} each need a kernel of their own; a region has three at most"
+        return Objection(reason, anchors[3].name)
     if anchors:
         return _around(graph, anchors[0], nodes, dtype, native)
     return _without_anchor(graph, nodes)
@@ -95,21 +95,22 @@ def _all_but(wanted: Set[str]) -> Callable[[Node], str | None]:
     return lambda node: None if node.name in wanted else f"the plan leaves {node.name} out"
 
 
-def _pair(
+def _chain(
     graph: Graph, anchors: Sequence[Node], nodes: Sequence[Node], dtype: DType, native: DType
 ) -> Draft | Objection:
-    """Two anchors, each with its epilogue, as one persistent kernel."""
-    cut = nodes.index(anchors[1])
-    parts = [_around(graph, anchors[0], nodes[:cut], dtype, native)]
-    if isinstance(parts[0], Draft):  # what the second one can't take may lie before it in the order, so name it first
-        parts.append(_around(graph, anchors[1], nodes[cut:], dtype, native))
-    for part, anchor in zip(parts, anchors, strict=False):
+    """Two or three anchors, each with its epilogue, as one persistent kernel."""
+    starts = [nodes.index(anchor) for anchor in anchors]
+    parts: list[Draft] = []
+    # In order: what a later one can't take may lie before it, so the earlier one is to name it.
+    for anchor, start, end in zip(anchors, [0, *starts[1:]], [*starts[1:], len(nodes)], strict=True):
+        part = _around(graph, anchor, nodes[start:end], dtype, native)
         if isinstance(part, Objection):
             return part
         if not part.supported:
             return Objection(part.reason, anchor.name)
-    first, second = (p for p in parts if isinstance(p, Draft))
-    return join(graph, first, second)
+        parts.append(part)
+    first, second, *third = parts
+    return tower(graph, first, second, third[0]) if third else join(graph, first, second)
 
 
 def _parallel(

@@ -14,7 +14,7 @@ from core.fusion.values import listed, native_dtype
 from core.graph.ir import Graph
 from templates.gpu import GpuSpec
 from templates.types import Residence
-from templates.workload import Pair, Workload
+from templates.workload import Chain, Workload
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ def check(graph: Graph, plan: FusionPlan, nodes: Sequence[str], gpu: GpuSpec | N
     circle = _circle(graph, plan, made.nodes)
     if circle is not None:
         return Verdict(False, None, circle, made.nodes[0])
-    if gpu is not None and isinstance(made.workload, Pair) and (lacking := unserved(made.workload, gpu)) is not None:
-        return Verdict(False, None, f"no kernel for this pair on {gpu.name}: {lacking}", made.nodes[-1])
+    if gpu is not None and isinstance(made.workload, Chain) and (lacking := unserved(made.workload, gpu)) is not None:
+        return Verdict(False, None, f"no kernel for this chain on {gpu.name}: {lacking}", made.nodes[-1])
     return Verdict(True, made.kind, made.reason, workload=made.workload)
 
 

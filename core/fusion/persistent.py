@@ -10,7 +10,7 @@ from core.fusion.plan import Kind, Operands
 from core.fusion.values import many_readers
 from core.graph.ir import Graph
 from templates.types import MatrixLayout
-from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair
+from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair, TowerWorkload
 
 
 def join(graph: Graph, first: Draft, second: Draft) -> Draft | Objection:
@@ -27,7 +27,7 @@ def join(graph: Graph, first: Draft, second: Draft) -> Draft | Objection:
         if isinstance(one, ConvWorkload):
             pair: Pair = B2bConvWorkload(_filled(graph, one, first.operands.a), two.n, two.epilogue)
         elif isinstance(one, GemmWorkload):
-            pair = B2bGemmWorkload(one, two.n, two.epilogue)
+            pair = B2bGemmWorkload(_filled_depth(graph, one, first.operands.a), two.n, two.epilogue)
         else:
             return Objection(f"{first.nodes[0]} is no GEMM or convolution of its own", first.nodes[0])
     except ValueError as error:
@@ -46,6 +46,35 @@ def join(graph: Graph, first: Draft, second: Draft) -> Draft | Objection:
 def _filled(graph: Graph, conv: ConvWorkload, tensor: str) -> ConvWorkload:
     """A stem's channels, which its copy into the kernel's layout fills up anyway, up to the eight that pairs read."""
     return conv if conv.c == graph.shape(tensor)[1] else replace(conv, c=-(-conv.c // 8) * 8)
+
+
+def _filled_depth(graph: Graph, gemm: GemmWorkload, tensor: str) -> GemmWorkload:
+    """The columns of a model input that is converted where it enters anyway, up to the eight that pairs read."""
+    enters = tensor in graph.inputs and graph.types[tensor].dtype.itemsize != gemm.dtype.itemsize
+    return replace(gemm, k=-(-gemm.k // 8) * 8) if enters and len(graph.shape(tensor)) == 2 else gemm
+
+
+def tower(graph: Graph, first: Draft, second: Draft, third: Draft) -> Draft | Objection:
+    """The region of three products one behind the other, or why they can't be one kernel."""
+    pair, behind = join(graph, first, second), join(graph, second, third)
+    for made in (pair, behind):
+        if isinstance(made, Objection):
+            return made
+    assert isinstance(pair, Draft) and pair.operands is not None and third.operands is not None
+    name, last = third.nodes[0], third.workload
+    if not isinstance(pair.workload, B2bGemmWorkload):
+        return Objection(f"{name}: a chain of three in one kernel is of GEMMs, {first.nodes[0]} is a convolution", name)
+    assert isinstance(last, GemmWorkload)
+    try:
+        chain = TowerWorkload(pair.workload, last.n, last.epilogue)
+    except ValueError as error:
+        return Objection(f"{first.nodes[0]}, {second.nodes[0]} and {name}: {error}", name)
+    c = third.operands
+    operands = replace(pair.operands, b2=c.b, bias2=c.bias, source1=c.source)
+    widths = " and ".join(str(part.n) for part in chain.parts[:-1])
+    chains = ", then ".join(str(part.epilogue) for part in chain.parts)
+    reason = f"{Kind.B2B_GEMM} of three: intermediates of {widths} columns stay in the kernel, epilogues {chains}"
+    return Draft(Kind.B2B_GEMM, (*pair.nodes, *third.nodes), reason, chain, operands)
 
 
 def _not_a_chain(graph: Graph, first: Draft, second: Draft) -> Objection | None:

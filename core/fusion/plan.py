@@ -53,7 +53,8 @@ class Operands:
     """Tensor names of a tuned region, as the kernel sees them. Empty string: not there.
 
     `bias` is a constant or a tensor of N elements, whatever its shape. `source` has the output's shape and may be a
-    constant. What a constant `b` holds: core.fusion.workload_of. The last three are those of a pair's second operator.
+    constant. What a constant `b` holds: core.fusion.workload_of. `b1` and `bias1` are those of a chain's second
+    operator, `b2` and `bias2` of its third, `source1` of its last.
     Attention: `a` queries, `b` keys, `b1` values, `source` the mask. Parallel products: `columns` in their order, `b`
     and `bias` those of the first.
     """
@@ -65,6 +66,8 @@ class Operands:
     b1: str = ""
     bias1: str = ""
     source1: str = ""
+    b2: str = ""
+    bias2: str = ""
     columns: tuple[Columns, ...] = ()
 
 

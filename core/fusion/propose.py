@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from core.fusion.assemble import Draft, Objection
 from core.fusion.grow import banned
 from core.fusion.parallel import copied, merge
-from core.fusion.persistent import join
+from core.fusion.persistent import join, tower
 from core.fusion.plan import FusionPlan, Kind, Refusal, Region
 from core.fusion.residence import unserved
 from core.graph.ir import Graph
 from templates.family import Family
 from templates.gpu import GpuSpec
-from templates.workload import ConvWorkload, GemmWorkload, Pair, Workload
+from templates.workload import Chain, ConvWorkload, GemmWorkload, Workload
+
+_LONGEST = 3  # products that one kernel computes
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class Proposal:
 def propose(
     graph: Graph, plan: FusionPlan, gpu: GpuSpec | None = None, families: Mapping[str, Family] | None = None
 ) -> list[Proposal]:
-    """Everything that one kernel could run, in the plan's order; chains of three give two proposals that share a
-    region. With a GPU, only what a family has kernels for on it.
+    """Everything that one kernel could run, in the plan's order. Proposals may share regions: a chain of three,
+    and both pairs of it. With a GPU, only what a family has kernels for on it.
     """
     return [found for found in _considered(graph, plan, gpu, families) if isinstance(found, Proposal)]
 
@@ -56,11 +58,18 @@ def refusals(
 def _considered(
     graph: Graph, plan: FusionPlan, gpu: GpuSpec | None, families: Mapping[str, Family] | None
 ) -> Iterator[Proposal | Refusal]:
-    for second in plan.regions:
-        first = _before(graph, plan, second)
-        if first is not None:
-            made = join(graph, _as_draft(first), _as_draft(second))
-            yield _judged(plan, (first, second), made, gpu, families)
+    for last in plan.regions:
+        chain: tuple[Region, ...] = (last,)
+        while len(chain) < _LONGEST and (before := _before(graph, plan, chain[0])) is not None:
+            chain = (before, *chain)
+            drafts = [_as_draft(region) for region in chain]
+            made = join(graph, drafts[0], drafts[1]) if len(drafts) == 2 else tower(graph, *drafts)
+            if len(chain) > 2 and (isinstance(made, Objection) or _held(plan, chain[:2])):
+                break  # told of the two in it that stand in the way
+            found = _judged(plan, chain, made, gpu, families)
+            yield found
+            if isinstance(found, Refusal):
+                break
     yield from _side_by_side(graph, plan, gpu, families)
 
 
@@ -88,18 +97,18 @@ def _held(plan: FusionPlan, regions: Sequence[Region]) -> str | None:
 
 
 def _unserved(made: Draft, gpu: GpuSpec | None, families: Mapping[str, Family] | None) -> str | None:
-    if gpu is None or not isinstance(made.workload, Pair):
+    if gpu is None or not isinstance(made.workload, Chain):
         return None
     return unserved(made.workload, gpu, families)
 
 
 def _before(graph: Graph, plan: FusionPlan, second: Region) -> Region | None:
     """The tuned region whose result is the left operand of a tuned region."""
-    if second.operands is None or isinstance(second.workload, Pair):
+    if second.operands is None or isinstance(second.workload, Chain):
         return None
     producer = graph.producer(second.operands.a)
     first = plan.region_of(producer.name) if producer is not None else None
-    if first is None or first.operands is None or first is second or isinstance(first.workload, Pair):
+    if first is None or first.operands is None or first is second or isinstance(first.workload, Chain):
         return None
     return None if first.operands.columns or second.operands.columns else first
 

@@ -14,8 +14,9 @@ from templates import families as all_families
 from templates.family import Family
 from templates.gpu import KNOWN_GPUS, GpuSpec
 from templates.types import Residence
-from templates.workload import Pair
+from templates.workload import Chain, Pair, TowerWorkload
 
+_MANY = {2: "two", 3: "three"}
 NAMES = {Residence.RF: "registers (RF)", Residence.SMEM: "shared memory (smem)"}
 
 
@@ -41,21 +42,22 @@ def places(pair: Pair, gpu: GpuSpec | None = None) -> tuple[Residence, ...]:
     return tuple(r for r in wanted if any(unserved(replace(pair, residence=r), spec) is None for spec in specs))
 
 
-def unserved(pair: Pair, gpu: GpuSpec, families: Mapping[str, Family] | None = None) -> str | None:
+def unserved(pair: Chain, gpu: GpuSpec, families: Mapping[str, Family] | None = None) -> str | None:
     """Why no family has a kernel for the pair on the GPU; None if one has. Of many reasons the commonest is told."""
     return _all_unserved(pair, gpu) if families is None else _unserved(pair, gpu, families)
 
 
 @lru_cache(maxsize=512)
-def _all_unserved(pair: Pair, gpu: GpuSpec) -> str | None:
+def _all_unserved(pair: Chain, gpu: GpuSpec) -> str | None:
     return _unserved(pair, gpu, all_families())
 
 
-def _unserved(pair: Pair, gpu: GpuSpec, families: Mapping[str, Family]) -> str | None:
+def _unserved(pair: Chain, gpu: GpuSpec, families: Mapping[str, Family]) -> str | None:
     said: Counter[str] = Counter()
     # Of equally common reasons that of the families made for this GPU: what they can't, older ones can't either.
     for family in sorted(families.values(), key=lambda f: -f.min_sm):
-        if not family.min_sm <= gpu.sm <= family.max_sm or "b2b" not in family.name:
+        kind = "tower" if isinstance(pair, TowerWorkload) else "b2b"
+        if not family.min_sm <= gpu.sm <= family.max_sm or kind not in family.name:
             continue
         reason = family.refuses(pair, gpu)
         if reason is not None:
@@ -66,4 +68,8 @@ def _unserved(pair: Pair, gpu: GpuSpec, families: Mapping[str, Family]) -> str |
             if reason is None:
                 return None
             said[f"{family.name}: {reason}"] += 1
-    return said.most_common(1)[0][0] if said else f"no family runs two products in one kernel on {gpu.name}"
+    return (
+        said.most_common(1)[0][0]
+        if said
+        else f"no family runs {_MANY[len(pair.parts)]} products in one kernel on {gpu.name}"
+    )

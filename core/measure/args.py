@@ -5,12 +5,21 @@ measured with.
 """
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from templates.attention import AttentionWorkload, span
 from templates.family import Launch
 from templates.types import MatrixLayout
-from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair, Single, Workload
+from templates.workload import (
+    B2bConvWorkload,
+    B2bGemmWorkload,
+    Chain,
+    ConvWorkload,
+    GemmWorkload,
+    Single,
+    TowerWorkload,
+    Workload,
+)
 
 _POINTERS = ("a", "b", "bias", "source", "d", "workspace")
 _GEMM_SHAPE = ("m", "n", "k", "batch")
@@ -40,6 +49,7 @@ class BoltArgs(ctypes.Structure):
         ("ldb1", ctypes.c_int64), ("ldsource1", ctypes.c_int64), ("n1", ctypes.c_int32),
         *((name, ctypes.c_int32) for name in _ATTENTION_SHAPE), ("scale", ctypes.c_float),
         *((name, ctypes.c_int64) for name in _ATTENTION_STRIDES),
+        ("b2", ctypes.c_void_p), ("bias2", ctypes.c_void_p), ("ldb2", ctypes.c_int64), ("n2", ctypes.c_int32),
     ]  # fmt: skip
 
 
@@ -52,7 +62,8 @@ ERROR_NAMES = {
 
 @dataclass(frozen=True)
 class OperandBytes:
-    """Bytes of each operand of one run; 0 for an operand the workload lacks. The last three are a pair's second.
+    """Bytes of each operand of one run; 0 for an operand the workload lacks. `b1`, `bias1` are those of a chain's
+    second operator, `b2`, `bias2` of its third, `source1` of its last.
 
     Attention: a queries, b keys, b1 values, source the mask, each from its first to its last element.
     """
@@ -65,10 +76,12 @@ class OperandBytes:
     b1: int = 0
     bias1: int = 0
     source1: int = 0
+    b2: int = 0
+    bias2: int = 0
 
     @property
     def total(self) -> int:
-        return self.a + self.b + self.bias + self.source + self.d + self.b1 + self.bias1 + self.source1
+        return sum(astuple(self))
 
 
 def args_of(workload: Workload, launch: Launch, sm_count: int) -> BoltArgs:
@@ -78,20 +91,20 @@ def args_of(workload: Workload, launch: Launch, sm_count: int) -> BoltArgs:
     column-major B, stored (N, K): k; D and source: n), batch strides of densely packed batches, `stride_b` 0 when one
     B serves all. An absent source has ldsource and stride_source 0. Conv fields are 0.
     Conv: NHWC, KRSC, NPQK, dense; GEMM fields are 0 except batch 1. `c` is the physical channel count.
-    Pairs: the first operator's fields, then the second's b1 (n1, n), source1 and d (rows, n1), dense; ldd is n1 and
-    there is no stride_d.
+    Chains: the first operator's fields, then the second's b1 (n1, n), of three the third's b2 (n2, n1); source1 and d
+    are (rows, n1 or n2), dense, ldd is that width and there is no stride_d.
     Attention: `batch` and the fields of its own, strides as the workload gives them.
     """
     args = BoltArgs()
-    first = workload.first if isinstance(workload, Pair) else workload
+    first = workload.first if isinstance(workload, Chain) else workload
     if isinstance(first, AttentionWorkload):
         _fill_attention(args, first)
     elif isinstance(first, GemmWorkload):
         _fill_gemm(args, first)
     else:
         _fill_conv(args, first)
-    if isinstance(workload, Pair):
-        _fill_second(args, workload)
+    if isinstance(workload, Chain):
+        _fill_rest(args, workload)
     args.raster, args.swizzle, args.splits = launch.raster, launch.swizzle, launch.splits
     args.pdl, args.variant, args.sm_count = int(launch.pdl), launch.variant, sm_count
     return args
@@ -118,10 +131,14 @@ def _fill_conv(args: BoltArgs, conv: ConvWorkload) -> None:
     args.groups = conv.groups
 
 
-def _fill_second(args: BoltArgs, pair: Pair) -> None:
-    args.n1, args.ldb1, args.ldd, args.stride_d = pair.n1, pair.second.k, pair.n1, 0
-    if pair.epilogue.has_source:
-        args.ldsource1 = pair.n1
+def _fill_rest(args: BoltArgs, chain: Chain) -> None:
+    pair = chain.pair if isinstance(chain, TowerWorkload) else chain
+    args.n1, args.ldb1 = pair.n1, pair.second.k
+    if isinstance(chain, TowerWorkload):
+        args.n2, args.ldb2 = chain.n2, pair.n1
+    args.ldd, args.stride_d = chain.parts[-1].n, 0
+    if chain.epilogue.has_source:
+        args.ldsource1 = args.ldd
 
 
 def _fill_attention(args: BoltArgs, work: AttentionWorkload) -> None:
@@ -134,7 +151,7 @@ def _fill_attention(args: BoltArgs, work: AttentionWorkload) -> None:
 
 
 def strides_of(workload: Workload, operand: str) -> tuple[str, ...]:
-    """The fields with the strides of a matrix operand of activations: a (of GEMMs and of pairs of them), or of
+    """The fields with the strides of a matrix operand of activations: a (of GEMMs and of chains of them), or of
     attention a, b (keys) or b1 (values)."""
     if isinstance(workload, AttentionWorkload):
         letter = {"a": "q", "b": "k", "b1": "v"}[operand]
@@ -144,7 +161,7 @@ def strides_of(workload: Workload, operand: str) -> tuple[str, ...]:
 
 
 def output_shape(workload: Workload) -> tuple[int, int]:
-    """(rows, columns) of the output as a dense matrix: batch*M x N, or N*P*Q x K; of a pair the second operator's.
+    """(rows, columns) of the output as a dense matrix: batch*M x N, or N*P*Q x K; of a chain the last operator's.
 
     Of attention a row is one head of one query, in the order in which they lie in memory.
     """
@@ -155,12 +172,12 @@ def output_shape(workload: Workload) -> tuple[int, int]:
             return workload.batch * workload.m, workload.n
         case ConvWorkload():
             return workload.n * workload.p * workload.q, workload.k
-        case B2bGemmWorkload() | B2bConvWorkload():
-            return workload.second.m, workload.n1
+        case B2bGemmWorkload() | B2bConvWorkload() | TowerWorkload():
+            return workload.parts[-1].m, workload.parts[-1].n
 
 
 def reduction_length(workload: Workload) -> int:
-    """Products summed into one output element; of a pair those of its second operator, of attention P V's."""
+    """Products summed into one output element; of a chain those of its last operator, of attention P V's."""
     match workload:
         case AttentionWorkload():
             return workload.kv_len
@@ -168,15 +185,18 @@ def reduction_length(workload: Workload) -> int:
             return workload.k
         case ConvWorkload():
             return workload.implicit_gemm[2]
-        case B2bGemmWorkload() | B2bConvWorkload():
-            return workload.second.k
+        case B2bGemmWorkload() | B2bConvWorkload() | TowerWorkload():
+            return workload.parts[-1].k
 
 
 def operand_bytes(workload: Workload) -> OperandBytes:
     """Bytes of A, B, bias (the workload's type), source and D (the epilogue's output type)."""
-    if isinstance(workload, Pair):
-        first, second = (operand_bytes(part) for part in workload.parts)
-        return OperandBytes(first.a, first.b, first.bias, first.source, second.d, second.b, second.bias, second.source)
+    if isinstance(workload, Chain):
+        first, second, *third = (operand_bytes(part) for part in workload.parts)
+        last = third[0] if third else second
+        b2, bias2 = (last.b, last.bias) if third else (0, 0)
+        rest = second.b, second.bias, last.source, b2, bias2
+        return OperandBytes(first.a, first.b, first.bias, first.source, last.d, *rest)
     return _attention_bytes(workload) if isinstance(workload, AttentionWorkload) else _single_bytes(workload)
 
 

@@ -73,6 +73,7 @@ class LoadedKernel:
             args.a, args.b, args.bias = slot.a or None, slot.b or None, slot.bias or None
             args.source, args.d = slot.source or None, slot.d or None
             args.b1, args.bias1, args.source1 = slot.b1 or None, slot.bias1 or None, slot.source1 or None
+            args.b2, args.bias2 = slot.b2 or None, slot.bias2 or None
             args.workspace, args.workspace_bytes = workspace or None, workspace_bytes
             self._args.append(args)
 

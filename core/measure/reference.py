@@ -19,7 +19,7 @@ from core.paths import cache_dir
 from templates.attention import AttentionWorkload, MaskKind
 from templates.epilogue import Epilogue, EpilogueOp
 from templates.types import DType, MatrixLayout
-from templates.workload import GemmWorkload, Pair, Single, Workload
+from templates.workload import Chain, GemmWorkload, Single, Workload
 
 if TYPE_CHECKING:
     from core.build.toolchain import Toolchain
@@ -146,7 +146,7 @@ def refuse_unknown(workload: Workload) -> None:
     if isinstance(workload, AttentionWorkload):
         attention_of(workload)
         return
-    for part in workload.parts if isinstance(workload, Pair) else (workload,):
+    for part in workload.parts if isinstance(workload, Chain) else (workload,):
         problem_of(part), ops_of(part.epilogue.ops)
 
 
@@ -161,14 +161,15 @@ def tolerance(workload: Workload, reduction: int) -> float:
     A pair is compared with two products whose intermediate is rounded once, as two kernels would. A kernel that keeps
     it unrounded, or rounds it twice (a step the vendor runs on its own), is right as well: independent errors of at
     most u, about u/2 in the L2 sense, on the second product's operand, which its sum of zero-mean terms hands on at the
-    same relative size. That is one more u. A 16-bit accumulator of the first product does the same to the operand.
+    same relative size. That is one more u, and another for a third product. A 16-bit accumulator of a product before
+    the last does the same to the operand behind it.
     Attention rounds the softmax's numerators, which the reference does not: again one more u, on P V's left operand.
     """
     limit = max(4 * _UNIT.get(workload.epilogue.output, 0.0), 1e-3)
     accumulator = _UNIT.get(workload.accumulator, 0.0)
     limit += 2 * accumulator * math.sqrt(reduction)
-    if isinstance(workload, Pair):
-        depth = workload.first.k if isinstance(workload.first, GemmWorkload) else workload.first.implicit_gemm[2]
+    for part in workload.parts[:-1] if isinstance(workload, Chain) else ():
+        depth = part.k if isinstance(part, GemmWorkload) else part.implicit_gemm[2]
         limit += _UNIT.get(workload.dtype, 0.0) + 2 * accumulator * math.sqrt(depth)
     if isinstance(workload, AttentionWorkload):
         limit += _UNIT.get(workload.dtype, 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 
 from core.errors import DeviceError
 from core.measure.args import OperandBytes, operand_bytes, output_shape, reduction_length
@@ -11,7 +12,7 @@ from core.measure.reference import Comparison, Reference, refuse_unknown, tolera
 from core.measure.runtime import Runtime
 from templates.attention import AttentionWorkload, MaskKind
 from templates.types import DType
-from templates.workload import Pair, Single, Workload
+from templates.workload import Chain, Single, Workload
 
 GUARD = 4096  # bytes before and after every buffer
 GUARD_BYTE = 0xA5
@@ -20,6 +21,7 @@ MAX_SLOTS = 512
 CHECKED_SLOTS = 2  # the first ones: every chain of launches passes over them
 _ALIGN = 256
 _SEED = 0x0B017
+_PART_SEEDS, _SLOT_SEEDS = 8, 24  # at least the operands of a product, and of a chain of three
 _QUERIES = 4.0  # largest element of Q
 
 
@@ -27,8 +29,9 @@ _QUERIES = 4.0  # largest element of Q
 class Slot:
     """Device pointers of one set of operands; 0 for an operand the workload lacks.
 
-    A pair's second operator has `b1`, `bias1`, `source1`; `intermediate` is room for what the first one hands it when
-    the two run as kernels of their own, the same for every slot, as in a library that reuses memory.
+    A chain's second operator has `b1`, `bias1`, its third `b2`, `bias2`, its last `source1`; `intermediate` and
+    `intermediate1` are room for what one hands the next when they run as kernels of their own, the same for every slot,
+    as in a library that reuses memory.
     """
 
     a: int
@@ -40,14 +43,18 @@ class Slot:
     bias1: int = 0
     source1: int = 0
     intermediate: int = 0
+    b2: int = 0
+    bias2: int = 0
+    intermediate1: int = 0
 
     @property
-    def parts(self) -> tuple[Slot, Slot]:
-        """The operands of a pair's two operators on their own."""
-        return (
-            Slot(self.a, self.b, self.bias, self.source, self.intermediate),
-            Slot(self.intermediate, self.b1, self.bias1, self.source1, self.d),
-        )
+    def parts(self) -> tuple[Slot, ...]:
+        """The operands of a chain's operators on their own."""
+        first = Slot(self.a, self.b, self.bias, self.source, self.intermediate)
+        if not self.b2:
+            return first, Slot(self.intermediate, self.b1, self.bias1, self.source1, self.d)
+        second = Slot(self.intermediate, self.b1, self.bias1, 0, self.intermediate1)
+        return first, second, Slot(self.intermediate1, self.b2, self.bias2, self.source1, self.d)
 
 
 def slot_count(nbytes: OperandBytes, l2_bytes: int, free_bytes: int) -> int:
@@ -68,7 +75,7 @@ class Tensors:
     """Slots filled with seeded random data, guarded outputs, and float32 references of the slots that are checked.
 
     A and source are uniform in [-1, 1]; B is uniform in [-1, 1] / sqrt(K) and the bias in [-1, 1], so that outputs
-    stay O(1); so too for each operator of a pair. Attention: Q is uniform in [-4, 4], which spreads the scores enough
+    stay O(1); so too for each operator of a chain. Attention: Q is uniform in [-4, 4], which spreads the scores enough
     for the softmax to matter, the other operands in [-1, 1]; of a boolean mask one in eight is 0. Raises DeviceError
     (GpuError) when the memory is not there, ValueError for a type or an epilogue that has no reference.
     """
@@ -105,12 +112,15 @@ class Tensors:
 
         a, b, bias, source = arena("A", n.a), arena("B", n.b), arena("bias", n.bias), arena("source", n.source)
         b1, bias1, source1 = arena("B1", n.b1), arena("bias1", n.bias1), arena("source1", n.source1)
-        intermediate = self._take(operand_bytes(self.workload.first).d) if isinstance(self.workload, Pair) else 0
+        b2, bias2 = arena("B2", n.b2), arena("bias2", n.bias2)
+        between = self.workload.parts[:-1] if isinstance(self.workload, Chain) else ()
+        rooms = (*(self._take(operand_bytes(part).d) for part in between), 0, 0)
         self._d = self._take(self._d_stride * self.count)
         self.slots = [
             Slot(
                 at(a, i), at(b, i), at(bias, i), at(source, i), self._d + i * self._d_stride + GUARD,
-                at(b1, i), at(bias1, i), at(source1, i), intermediate,
+                at(b1, i), at(bias1, i), at(source1, i), rooms[0],
+                at(b2, i), at(bias2, i), rooms[1],
             )
             for i in range(self.count)
         ]  # fmt: skip
@@ -130,17 +140,17 @@ class Tensors:
         return pointer + GUARD
 
     def _fill(self) -> None:
-        pair = self.workload if isinstance(self.workload, Pair) else None
+        chain: tuple[Single, ...] = self.workload.parts if isinstance(self.workload, Chain) else ()
         for i, slot in enumerate(self.slots):
-            seed = _SEED + 16 * i
-            if pair is not None:
-                first, second = slot.parts
-                self._fill_operands(pair.first, replace(first, d=0), seed)
-                self._fill_operands(pair.second, replace(second, a=0), seed + 8)
+            seed = _SEED + _SLOT_SEEDS * i
+            if chain:
+                for number, (part, own) in enumerate(zip(chain, slot.parts, strict=True)):
+                    filled = replace(own, d=0) if number == 0 else replace(own, a=0)
+                    self._fill_operands(part, filled, seed + _PART_SEEDS * number)
             elif isinstance(self.workload, AttentionWorkload):
                 self._fill_attention(self.workload, slot, seed)
             else:
-                assert not isinstance(self.workload, Pair)
+                assert not isinstance(self.workload, Chain)
                 self._fill_operands(self.workload, slot, seed)
         self._runtime.memset(self._d, GUARD_BYTE, self._d_stride * self.count, self._stream)
         for i in self.checked:
@@ -174,21 +184,23 @@ class Tensors:
                 self._reference.fill(pointer, dtype, count, seed + k, scale, self._stream)
 
     def _compute(self, index: int) -> None:
-        """The reference of a slot; a pair's intermediate goes through memory, rounded to the operands' type."""
+        """The reference of a slot; intermediates go through memory, rounded to the operands' type."""
         work, slot, out = self.workload, self.slots[index], self._references[index]
         if isinstance(work, AttentionWorkload):
             self._reference.attend(work, slot.a, slot.b, slot.b1, slot.source, out, self._stream)
             return
-        if not isinstance(work, Pair):
+        if not isinstance(work, Chain):
             self._reference.run(work, slot.a, slot.b, slot.bias, slot.source, out, self._stream)
             return
-        first, second = slot.parts
-        rows, columns = output_shape(work.first)
-        exact = self._runtime.alloc(4 * rows * columns)
+        parts: tuple[Single, ...] = work.parts
+        between = [prod(output_shape(part)) for part in parts[:-1]]
+        exact = self._runtime.alloc(4 * max(between))
         try:
-            self._reference.run(work.first, first.a, first.b, first.bias, first.source, exact, self._stream)
-            self._reference.round(exact, slot.intermediate, work.dtype, rows * columns, self._stream)
-            self._reference.run(work.second, second.a, second.b, second.bias, second.source, out, self._stream)
+            for part, own, elements in zip(parts, slot.parts, [*between, 0], strict=True):
+                target = exact if elements else out
+                self._reference.run(part, own.a, own.b, own.bias, own.source, target, self._stream)
+                if elements:
+                    self._reference.round(exact, own.d, work.dtype, elements, self._stream)
             self._runtime.synchronize()
         finally:
             self._runtime.free(exact)
@@ -249,8 +261,8 @@ class Tensors:
         return worst
 
     def _check_guards(self) -> None:
-        end = GUARD + self._nbytes.d
         """Raises WrongResult, with everything as it was again: the next kernel is not to be blamed."""
+        end = GUARD + self._nbytes.d
         now = self._digests_now()
         written = [name for name in now if now[name] != self._digests[name]]
         around = self._reference.changed(self._d, self.count, self._d_stride, GUARD, end, GUARD_BYTE, self._stream)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import isfinite, isqrt
 from typing import TYPE_CHECKING
 
 from templates.attention import AttentionWorkload
 from templates.epilogue import EpilogueOp
-from templates.workload import ConvWorkload, GemmWorkload, Pair, Workload
+from templates.workload import Chain, ConvWorkload, GemmWorkload, Workload
 
 if TYPE_CHECKING:
     from core.measure.reference import Reference
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 WORKSPACE_BYTES = 64 << 20
 _IMAGES = (32, 64, 16, 8, 4, 2, 1)  # of a 1x1 convolution that became a product, the usual batch first
-_PART_FINALISTS = 2  # algorithms of each operator of a pair, every combination of which is measured as a chain
+_PART_FINALISTS = 2  # algorithms of each operator of a chain, every combination of which is measured as a chain
 
 
 class VendorError(Exception):
@@ -84,8 +85,8 @@ def peers(context: VendorContext) -> Peers:
     """Every algorithm the vendor's own heuristics propose for the workload. Never raises for an absent library."""
     from core.vendor import cublaslt, cudnn, cudnn_attention
 
-    if isinstance(context.workload, Pair):
-        return _pair_peers(context, context.workload)
+    if isinstance(context.workload, Chain):
+        return _chain_peers(context, context.workload)
     found = Peers()
     image = as_convolution(context.workload)
     libraries = [("cuBLASLt", cublaslt.peers, context)] if isinstance(context.workload, GemmWorkload) else []
@@ -133,7 +134,7 @@ def prepare(workload: Workload) -> bool:
     """
     from core.vendor import cudnn
 
-    if isinstance(workload, Pair):
+    if isinstance(workload, Chain):
         return any(prepare(part) for part in workload.parts)
     image = as_convolution(workload)
     try:
@@ -142,10 +143,10 @@ def prepare(workload: Workload) -> bool:
         return False
 
 
-def _pair_peers(context: VendorContext, pair: Pair) -> Peers:
-    """Two kernels one after the other, the intermediate in memory: every combination of each operator's fastest."""
+def _chain_peers(context: VendorContext, chain: Chain) -> Peers:
+    """Kernels one after the other, intermediates in memory: every combination of each operator's fastest."""
     fastest: list[list[Peer]] = []
-    parts: tuple[Workload, ...] = pair.parts
+    parts: tuple[Workload, ...] = chain.parts
     for index, part in enumerate(parts):
         own = replace(context, workload=part, slots=[slot.parts[index] for slot in context.slots])
         found = peers(own)
@@ -153,18 +154,18 @@ def _pair_peers(context: VendorContext, pair: Pair) -> Peers:
         able = [p for us, p in timed if isfinite(us)]
         if not able:
             return Peers(
-                notes=found.notes or [f"no vendor algorithm runs {part.key}, so none is compared with the pair"]
+                notes=found.notes or [f"no vendor algorithm runs {part.key}, so none is compared with the chain"]
             )
         fastest.append(able[:_PART_FINALISTS])
-    return Peers([_chained(first, second) for first in fastest[0] for second in fastest[1]])
+    return Peers([_chained(each) for each in product(*fastest)])
 
 
-def _chained(first: Peer, second: Peer) -> Peer:
+def _chained(each: Sequence[Peer]) -> Peer:
     def launch(stream: int, slot: int) -> None:
-        first.launch(stream, slot)
-        second.launch(stream, slot)
+        for peer in each:
+            peer.launch(stream, slot)
 
-    return Peer(f"{first.source} + {second.source}", f"{first.detail} | {second.detail}", launch)
+    return Peer(" + ".join(p.source for p in each), " | ".join(p.detail for p in each), launch)
 
 
 def described(fused: str, rest: Sequence[EpilogueOp]) -> str:

@@ -9,6 +9,7 @@ from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
 from templates.sm90_common import FLAGS
 from templates.sm90_tower_b2b import geometry, rules, space
+from templates.sm90_tower_b2b.geometry import Tower
 from templates.types import DType, MatrixLayout, Residence
 from templates.workload import B2bGemmWorkload, Workload
 
@@ -21,8 +22,13 @@ class Part:
     final_relu: bool
 
 
+_INNER = ("inner", "inner1")
+
+
 class Sm90Tower:
-    """Family; see templates/family.py for the contract. The epilogue of the first product is the parameter `inner`."""
+    """Family; see templates/family.py for the contract. The epilogues of the products before the last one are the
+    parameters `inner` and `inner1`.
+    """
 
     name = "sm90_tower_b2b"
     version = 1
@@ -31,11 +37,11 @@ class Sm90Tower:
     pitched = False
 
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
-        if not isinstance(workload, B2bGemmWorkload):
+        if not isinstance(workload, Tower):
             return "the family computes GEMMs one behind the other"
         if gpu.sm != 90:
             return f"wgmma needs compute capability 9.0, the GPU has {gpu.sm / 10}"
-        if workload.residence is Residence.RF:
+        if isinstance(workload, B2bGemmWorkload) and workload.residence is Residence.RF:
             return "keeps the intermediate in shared memory, the plan asks for registers"
         if workload.dtype not in (DType.F16, DType.BF16):
             return f"no kernel for operands of type {workload.dtype}"
@@ -50,25 +56,27 @@ class Sm90Tower:
         return _shape_refusal(workload)
 
     def kernels(self, workload: Workload, gpu: GpuSpec) -> Iterator[Kernel]:
-        if not isinstance(workload, B2bGemmWorkload):
+        if not isinstance(workload, Tower):
             return
-        inner = workload.first.epilogue
+        inner = [str(part.epilogue) for part in workload.parts[:-1]]
+        named = dict(zip(_INNER, inner, strict=False))
+        idents = "_".join(part.epilogue.ident for part in workload.parts[:-1])
         for instance in space.instances():
             yield Kernel(
                 family=self.name,
-                params=tuple(sorted((asdict(instance) | {"inner": str(inner)}).items())),
+                params=tuple(sorted((asdict(instance) | named).items())),
                 epilogue=workload.epilogue,
                 dtype=workload.dtype,
                 accumulator=workload.accumulator,
-                stem=f"{instance.stem}_{inner.ident}",
+                stem=f"{instance.stem}_{idents}",
             )
 
     def illegal(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> str | None:
         refused = self.refuses(workload, gpu)
-        if refused or not isinstance(workload, B2bGemmWorkload):
+        if refused or not isinstance(workload, Tower):
             return refused
         epilogues = epilogues_of(kernel)
-        if (epilogues, kernel.dtype) != (tuple(p.epilogue for p in geometry.products(workload)), workload.dtype):
+        if (epilogues, kernel.dtype) != (tuple(p.epilogue for p in workload.parts), workload.dtype):
             return "built for other types or another epilogue"
         i = instance_of(kernel)
         layout = geometry.lay(i, workload)
@@ -84,7 +92,7 @@ class Sm90Tower:
         return [Launch(pdl=True), Launch()]
 
     def score(self, candidate: Candidate, workload: Workload, gpu: GpuSpec) -> Score:
-        if not isinstance(workload, B2bGemmWorkload):
+        if not isinstance(workload, Tower):
             raise ValueError(f"{self.name} scores chains of GEMMs only")
         return rules.score(instance_of(candidate.kernel), candidate.launch, workload, gpu)
 
@@ -115,7 +123,8 @@ def instance_of(kernel: Kernel) -> space.Instance:
 
 def epilogues_of(kernel: Kernel) -> tuple[Epilogue, ...]:
     """Of each product, the first one first."""
-    return parse_epilogue(str(kernel["inner"])), kernel.epilogue
+    params = dict(kernel.params)
+    return (*(parse_epilogue(str(params[name])) for name in _INNER if name in params), kernel.epilogue)
 
 
 def _part(epilogue: Epilogue, name: str) -> Part:
@@ -124,8 +133,8 @@ def _part(epilogue: Epilogue, name: str) -> Part:
     return Part(Epilogue(ops, epilogue.output).functor(name), final_relu)
 
 
-def _shape_refusal(chain: B2bGemmWorkload) -> str | None:
-    parts = geometry.products(chain)
+def _shape_refusal(chain: Tower) -> str | None:
+    parts = chain.parts
     depths = {"K": parts[0].k} | {f"N{i}": p.n for i, p in enumerate(parts[:-1])}
     for letter, extent in depths.items():
         if extent % 8:

@@ -5,7 +5,7 @@ from math import ceil
 
 from templates.epilogue import Epilogue
 from templates.sm90_tower_b2b.space import CHANNELS, Instance
-from templates.workload import B2bGemmWorkload, GemmWorkload
+from templates.workload import B2bGemmWorkload, TowerWorkload
 
 SMEM_PER_BLOCK, OVERHEAD = 232448, 2048
 ROW_BYTES = 128  # a row of A or of weights x 64 of depth x 2 bytes
@@ -36,14 +36,13 @@ class Geometry:
     smem: int
 
 
-def products(pair: B2bGemmWorkload) -> tuple[GemmWorkload, ...]:
-    return pair.parts
+Tower = B2bGemmWorkload | TowerWorkload
 
 
-def lay(i: Instance, pair: B2bGemmWorkload) -> Geometry | str:
+def lay(i: Instance, chain: Tower) -> Geometry | str:
     """The geometry, or the reason why the instance can't serve the chain."""
     layers = tuple(
-        Layer(p.n, ceil(p.k / CHANNELS), ceil(p.n / (CHANNELS * i.groups))) for p in products(pair)
+        Layer(p.n, ceil(p.k / CHANNELS), ceil(p.n / (CHANNELS * i.groups))) for p in chain.parts
     )  # fmt: skip
     panel = i.rows * ROW_BYTES
     kept = sum(ceil(layer.width / CHANNELS) for layer in layers[:-1])
@@ -54,7 +53,7 @@ def lay(i: Instance, pair: B2bGemmWorkload) -> Geometry | str:
         widths = " and ".join(str(layer.width) for layer in layers[:-1])
         return f"shared memory holds no two stages of weights beside {i.rows} rows of {widths} columns"
     smem = OVERHEAD + panel * (kept + i.groups + input_stages) + weight_stages * weight_stage_bytes(i)
-    return Geometry(ceil(pair.first.m / i.rows), layers, input_stages, weight_stages, smem)
+    return Geometry(ceil(chain.first.m / i.rows), layers, input_stages, weight_stages, smem)
 
 
 def weight_stage_bytes(i: Instance) -> int:

@@ -8,9 +8,8 @@ from math import ceil
 from templates.family import Launch, Score
 from templates.gpu import GpuSpec
 from templates.sm90_common import overlapped, sustained_hz, wgmma_clocks
-from templates.sm90_tower_b2b.geometry import CHANNELS, ROW_BYTES, Geometry, lay, weight_stage_bytes
+from templates.sm90_tower_b2b.geometry import CHANNELS, ROW_BYTES, Geometry, Tower, lay, weight_stage_bytes
 from templates.sm90_tower_b2b.space import Instance
-from templates.workload import B2bGemmWorkload
 
 L2_BYTES_PER_CLOCK = 80.0
 STAGE_CLOCKS = 20.0  # barrier round of a weight stage
@@ -32,17 +31,17 @@ def tile_clocks(i: Instance, geometry: Geometry) -> float:
     return overlapped(products, loaded / L2_BYTES_PER_CLOCK) + exposed
 
 
-def score(i: Instance, launch: Launch, pair: B2bGemmWorkload, gpu: GpuSpec) -> Score:
+def score(i: Instance, launch: Launch, chain: Tower, gpu: GpuSpec) -> Score:
     """Whole rounds of a persistent grid, against the time of the bytes alone."""
-    geometry = lay(i, pair)
+    geometry = lay(i, chain)
     if isinstance(geometry, str):
         raise ValueError(geometry)
     rounds = ceil(geometry.tiles / gpu.sm_count)
     compute_us = (FILL_CLOCKS + rounds * tile_clocks(i, geometry)) / sustained_hz(gpu) * 1e6
-    memory_us = pair.bytes / (gpu.dram_gbs * 1e3)
+    memory_us = chain.bytes / (gpu.dram_gbs * 1e3)
     us = overlapped(compute_us, memory_us) + LAUNCH_US - PDL_US * launch.pdl
     why = (
-        f"{geometry.tiles} tiles of {i.rows} rows in {geometry.tiles / gpu.sm_count:.2f} rounds, intermediate in "
+        f"{geometry.tiles} tiles of {i.rows} rows in {geometry.tiles / gpu.sm_count:.2f} rounds, intermediates in "
         f"shared memory, {geometry.input_stages} stages of A and {geometry.weight_stages} of weights, "
         f"bound by {'memory' if memory_us > compute_us else 'products'}"
     )

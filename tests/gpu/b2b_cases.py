@@ -9,7 +9,7 @@ from templates.epilogue import parse_epilogue
 from templates.family import Kernel, Launch
 from templates.gpu import GpuSpec
 from templates.types import DType
-from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair
+from templates.workload import B2bConvWorkload, B2bGemmWorkload, Chain, ConvWorkload, GemmWorkload, Pair, TowerWorkload
 
 
 def gemm(m: int, k: int, n0: int, n1: int) -> B2bGemmWorkload:
@@ -30,14 +30,16 @@ class Case:
 
     family: str
     stem: str
-    shapes: tuple[Pair, ...]
+    shapes: tuple[Chain, ...]
     inner: str = "bias+relu"
     outer: str = "bias+relu"
     dtype: DType = DType.F16
 
-    def specialise(self, shape: Pair) -> Pair:
+    def specialise(self, shape: Chain) -> Chain:
         inner, outer = parse_epilogue(f"{self.inner}{self._stored}"), parse_epilogue(f"{self.outer}{self._stored}")
         first = replace(shape.first, dtype=self.dtype, epilogue=inner)
+        if isinstance(shape, TowerWorkload):
+            return replace(shape, pair=replace(shape.pair, first=first, epilogue=inner), epilogue=outer)
         return replace(shape, first=first, epilogue=outer)  # type: ignore[arg-type]
 
     @property
@@ -45,13 +47,14 @@ class Case:
         return "" if self.dtype == DType.F16 else f"->{self.dtype}"
 
     @property
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[Chain]:
         return [self.specialise(shape) for shape in self.shapes]
 
     def kernel(self, gpu: GpuSpec) -> Kernel:
         """Raises StopIteration if the family has no such instance."""
         pair = self.pairs[0]
-        stem = f"{self.stem}_{pair.first.epilogue.ident}"
+        idents = "_".join(part.epilogue.ident for part in pair.parts[:-1])
+        stem = f"{self.stem}_{idents}"
         return next(k for k in families()[self.family].kernels(pair, gpu) if k.stem == stem)
 
     def launches(self, gpu: GpuSpec) -> list[Launch]:
@@ -59,7 +62,7 @@ class Case:
             return [Launch(), *([Launch(pdl=True)] if gpu.sm >= 90 else [])]
         return [Launch(), Launch(pdl=True), Launch(variant=2), Launch(variant=3, pdl=True)]
 
-    def launches_for(self, pair: Pair, gpu: GpuSpec) -> list[Launch]:
+    def launches_for(self, pair: Chain, gpu: GpuSpec) -> list[Launch]:
         """The family's own where `variant` is no number of stages, as of the direct pair; else `launches`."""
         if self.family in ("sm90_direct_b2b", "sm90_tower_b2b"):
             return families()[self.family].launches(self.kernel(gpu), pair, gpu)
@@ -67,7 +70,12 @@ class Case:
 
     @property
     def name(self) -> str:
-        return f"{self.family}-{self.stem}-{self.inner}-{self.outer}-{self.dtype}"
+        three = "-of3" * isinstance(self.shapes[0], TowerWorkload)
+        return f"{self.family}-{self.stem}-{self.inner}-{self.outer}-{self.dtype}{three}"
+
+
+def triple(m: int, k: int, n0: int, n1: int, n2: int) -> TowerWorkload:
+    return TowerWorkload(B2bGemmWorkload(GemmWorkload(m, n0, k), n1), n2)
 
 
 def gemms(n0: int, n1: int, *shapes: tuple[int, int]) -> tuple[Pair, ...]:
@@ -179,6 +187,22 @@ TOWERS = [
     Case("sm90_tower_b2b", "128x128_g2", _TOWER_128),
     Case("sm90_tower_b2b", "128x256_g4", tuple(p for p in _TOWER if p.second.k <= 256), "bias+relu", "bias+gelu_tanh"),
 ]  # fmt: skip
+# Chains of three: DLRM's (13 features filled up to 16; a result of one column), few rows and many, widths that fill no
+# chunk, middles of up to sixteen chunks.
+_TRIPLE = (
+    triple(10, 16, 64, 64, 64), triple(2048, 16, 512, 256, 64), triple(16384, 16, 512, 256, 64),
+    triple(2048, 512, 512, 256, 1), triple(777, 40, 72, 136, 10), triple(5000, 784, 512, 256, 264),
+    triple(1000, 64, 512, 512, 64),
+)  # fmt: skip
+_TRIPLE_64 = tuple(t for t in _TRIPLE if sum(p.n for p in t.parts[:-1]) <= 768)  # what 64 rows leave room for
+TRIPLES = [
+    Case("sm90_tower_b2b", "16x64_g1", _TRIPLE),
+    Case("sm90_tower_b2b", "16x256_g4", _TRIPLE, "bias+gelu_erf", "bias+add+relu"),
+    Case("sm90_tower_b2b", "32x128_g2", _TRIPLE, "bias+relu", "bias+sigmoid"),
+    Case("sm90_tower_b2b", "64x128_g2", _TRIPLE_64, "bias+hard_swish", "scale(0.5)+bias+mul+tanh", DType.BF16),
+    Case("sm90_tower_b2b", "64x256_g4", _TRIPLE_64),
+    Case("sm90_tower_b2b", "128x64_g1", (_TRIPLE[0], _TRIPLE[4], triple(30001, 96, 128, 64, 96)), "identity", "add"),
+]  # fmt: skip
 AMPERE = [
     Case("sm80_b2b", "64x64x128x32rf_4x1_4x1_s3_i16", gemms(64, 128, (10, 8), (777, 96), (50001, 576))),
     Case("sm80_b2b", "64x64x256x32smem_2x2_1x4_s3_i16", gemms(64, 256, (10, 8), (777, 96), (50001, 576))),
@@ -195,7 +219,7 @@ AMPERE = [
         (conv((2, 13, 17, 64), 64, 128), conv((32, 56, 56, 64), 64, 128)),
     ),
 ]  # fmt: skip
-CASES = [*HOPPER_GEMMS, *HOPPER_CONVS, *DIRECT, *TOWERS, *AMPERE]
+CASES = [*HOPPER_GEMMS, *HOPPER_CONVS, *DIRECT, *TOWERS, *TRIPLES, *AMPERE]
 
 
 # Widths of the random shapes: few, because every pair of widths is a kernel of its own to compile.

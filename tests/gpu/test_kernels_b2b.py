@@ -1,4 +1,4 @@
-"""Numerics of the pair kernels on a GPU, against two fp32 products in torch whose intermediate is rounded once.
+"""Numerics of the pair kernels on a GPU, against fp32 products in torch whose intermediates are rounded once.
 
 Inputs lie between NaN guards, so a read outside them that reaches the result shows; outputs are filled with NaN and lie
 between guards that must not change. Every kernel runs on every shape of its case, with and without PDL, with as few
@@ -9,13 +9,24 @@ import ctypes
 
 import pytest
 
-from core.measure.args import args_of
+from core.measure.args import args_of, output_shape
 from templates import families
 from templates.family import Kernel, Launch
 from templates.gpu import GpuSpec
 from templates.types import DType
-from templates.workload import GemmWorkload, Pair
-from tests.gpu.b2b_cases import CASES, DIRECT, HOPPER_CONVS, HOPPER_GEMMS, TOWERS, Case, conv, gemm, random_runs
+from templates.workload import Chain, GemmWorkload
+from tests.gpu.b2b_cases import (
+    CASES,
+    DIRECT,
+    HOPPER_CONVS,
+    HOPPER_GEMMS,
+    TOWERS,
+    TRIPLES,
+    Case,
+    conv,
+    gemm,
+    random_runs,
+)
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
 from tests.gpu.kernels import Kernels, selected  # noqa: E402
@@ -41,43 +52,47 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
     return Kernels([case.kernel(spec()) for case in selected(request)], spec())
 
 
-def operands(pair: Pair) -> dict[str, Guarded]:
+def operands(pair: Chain) -> dict[str, Guarded]:
     """Every operand but the output; weights are scaled so that sums stay near one."""
-    nan, dtype, first, n0 = float("nan"), pair.dtype, pair.first, pair.second.k
-    made = {
-        "bias": Guarded((n0,), dtype, nan),
-        "b1": Guarded((pair.n1, n0), dtype, nan, scale=(3.0 / n0) ** 0.5),
-        "bias1": Guarded((pair.n1,), dtype, nan),
-        "source1": Guarded((pair.second.m, pair.n1), dtype, nan),
-    }
+    nan, dtype, first = float("nan"), pair.dtype, pair.first
+    _, *later = pair.parts
+    made = {"source1": Guarded((later[-1].m, later[-1].n), dtype, nan)}
+    made["bias"] = Guarded((later[0].k,), dtype, nan)
+    for number, part in enumerate(later, 1):
+        made[f"b{number}"] = Guarded((part.n, part.k), dtype, nan, scale=(3.0 / part.k) ** 0.5)
+        made[f"bias{number}"] = Guarded((part.n,), dtype, nan)
     if isinstance(first, GemmWorkload):
         made["a"] = Guarded((first.m, first.k), dtype, nan)
-        made["b"] = Guarded((n0, first.k), dtype, nan, scale=(3.0 / first.k) ** 0.5)
+        made["b"] = Guarded((first.n, first.k), dtype, nan, scale=(3.0 / first.k) ** 0.5)
     else:
         made["a"] = Guarded((first.n, first.h, first.w, first.c), dtype, nan)
         depth = first.r * first.s * first.c
-        made["b"] = Guarded((n0, first.r, first.s, first.c), dtype, nan, scale=(3.0 / depth) ** 0.5)
+        made["b"] = Guarded((first.k, first.r, first.s, first.c), dtype, nan, scale=(3.0 / depth) ** 0.5)
     return made
 
 
-def reference(pair: Pair, tensors: dict[str, Guarded]) -> "torch.Tensor":
+def reference(pair: Chain, tensors: dict[str, Guarded]) -> "torch.Tensor":
     a, b = tensors["a"].tensor, tensors["b"].tensor
+    _, *later = pair.parts
     if isinstance(pair.first, GemmWorkload):
         plain = a.float() @ b.float().t()
     else:
-        plain = reference_conv(pair.first, a, b).reshape(pair.second.m, pair.second.k)
+        plain = reference_conv(pair.first, a, b).reshape(later[0].m, later[0].k)
     nothing = torch.zeros((), device="cuda")
-    middle = apply_chain(pair.first.epilogue, plain, tensors["bias"].tensor.float(), nothing).to(a.dtype).float()
-    product = middle @ tensors["b1"].tensor.float().t()
-    return apply_chain(pair.epilogue, product, tensors["bias1"].tensor.float(), tensors["source1"].tensor.float())
+    value = apply_chain(pair.first.epilogue, plain, tensors["bias"].tensor.float(), nothing)
+    for number, part in enumerate(later, 1):
+        product = value.to(a.dtype).float() @ tensors[f"b{number}"].tensor.float().t()
+        source = tensors["source1"].tensor.float() if part is later[-1] else nothing
+        value = apply_chain(part.epilogue, product, tensors[f"bias{number}"].tensor.float(), source)
+    return value
 
 
-def run(kernels: Kernels, case: Case, pair: Pair, launch: Launch, tensors: dict[str, Guarded], gpu: GpuSpec) -> None:
+def run(kernels: Kernels, case: Case, pair: Chain, launch: Launch, tensors: dict[str, Guarded], gpu: GpuSpec) -> None:
     launch_kernel(kernels, case.kernel(gpu), pair, launch, tensors, gpu)
 
 
 def launch_kernel(
-    kernels: Kernels, kernel: Kernel, pair: Pair, launch: Launch, tensors: dict[str, Guarded], gpu: GpuSpec
+    kernels: Kernels, kernel: Kernel, pair: Chain, launch: Launch, tensors: dict[str, Guarded], gpu: GpuSpec
 ) -> None:
     args = args_of(pair, launch, gpu.sm_count)
     for name, tensor in tensors.items():
@@ -99,7 +114,7 @@ def test_pair_matches_two_fp32_products(case: Case, kernels: Kernels) -> None:
         tensors = operands(pair)
         wanted = reference(pair, tensors)
         for launch in case.launches_for(pair, gpu):
-            d = Guarded((pair.second.m, pair.n1), pair.dtype, SENTINEL, fill=float("nan"))
+            d = Guarded(output_shape(pair), pair.dtype, SENTINEL, fill=float("nan"))
             run(kernels, case, pair, launch, tensors | {"d": d}, gpu)
             what = f"{case.name} {launch.name} on {pair.key}"
             got = d.tensor.float()
@@ -133,7 +148,7 @@ def test_random_pairs_match_two_fp32_products(random_kernels: Kernels) -> None:
         wanted = reference(pair, tensors)
         launches = families()[kernel.family].launches(kernel, pair, gpu)
         for launch in {launches[0].name: launches[0], launches[-1].name: launches[-1]}.values():
-            d = Guarded((pair.second.m, pair.n1), pair.dtype, SENTINEL, fill=float("nan"))
+            d = Guarded(output_shape(pair), pair.dtype, SENTINEL, fill=float("nan"))
             launch_kernel(random_kernels, kernel, pair, launch, tensors | {"d": d}, gpu)
             relative = ((d.tensor.float() - wanted).norm() / wanted.norm().clamp_min(1e-6)).item()
             if not relative < 2e-3 or not d.guards_hold(SENTINEL):
@@ -144,12 +159,21 @@ def test_random_pairs_match_two_fp32_products(random_kernels: Kernels) -> None:
 def test_the_same_inputs_give_the_same_bits_every_time(kernels: Kernels) -> None:
     """A ring that is handed over too early shows as a rare difference."""
     gpu = spec()
-    for case in (HOPPER_GEMMS[1], HOPPER_GEMMS[3], HOPPER_GEMMS[7], HOPPER_CONVS[0], DIRECT[0], DIRECT[2], TOWERS[6]):
+    for case in (
+        HOPPER_GEMMS[1],
+        HOPPER_GEMMS[3],
+        HOPPER_GEMMS[7],
+        HOPPER_CONVS[0],
+        DIRECT[0],
+        DIRECT[2],
+        TOWERS[6],
+        TRIPLES[2],
+    ):
         pair = case.pairs[2]
         tensors = operands(pair)
         results = []
         for _ in range(12):
-            d = Guarded((pair.second.m, pair.n1), pair.dtype, SENTINEL, fill=float("nan"))
+            d = Guarded(output_shape(pair), pair.dtype, SENTINEL, fill=float("nan"))
             run(kernels, case, pair, Launch(pdl=True), tensors | {"d": d}, gpu)
             results.append(d.tensor.clone())
         assert all(torch.equal(results[0], r) for r in results[1:]), case.name

@@ -15,7 +15,7 @@ from templates.family import Kernel, Launch
 from templates.gpu import KNOWN_GPUS
 from templates.sm90_b2b import geometry
 from templates.sm90_b2b.family import base_registers, instance_of
-from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair
+from templates.workload import B2bConvWorkload, B2bGemmWorkload, Chain, ConvWorkload, GemmWorkload, Pair, TowerWorkload
 
 pytestmark = [pytest.mark.compiles, pytest.mark.timeout(600)]
 H200 = KNOWN_GPUS["h200"]
@@ -46,9 +46,10 @@ def build(kernels: list[Kernel], folder: Path, appended: str = "") -> ctypes.CDL
     return ctypes.CDLL(str(library))
 
 
-def check(library: ctypes.CDLL, kernel: Kernel, pair: Pair, launch: Launch | None = None) -> int:
+def check(library: ctypes.CDLL, kernel: Kernel, pair: Chain, launch: Launch | None = None) -> int:
     args = args_of(pair, launch or Launch(), H200.sm_count)
-    for name in ("a", "b", "bias", "source", "d", "b1", "bias1", "source1"):
+    third = ("b2", "bias2") if isinstance(pair, TowerWorkload) else ()
+    for name in ("a", "b", "bias", "source", "d", "b1", "bias1", "source1", *third):
         setattr(args, name, 1 << 20)  # never read: any aligned address
     return int(getattr(library, f"bolt_check_{kernel.name}")(ctypes.byref(args)))
 

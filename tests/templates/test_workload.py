@@ -14,6 +14,7 @@ from templates.workload import (
     ConvWorkload,
     GemmWorkload,
     Pair,
+    TowerWorkload,
     parse_workload,
 )
 
@@ -47,6 +48,34 @@ def test_the_key_is_read_back(pair: Pair) -> None:
     assert parse_workload(pair.key) == pair
     assert pair.key.split(" ")[0] == pair.op
     assert pair.key not in {part.key for part in pair.parts}
+
+
+@st.composite
+def towers(draw: st.DrawFn) -> TowerWorkload:
+    dtype = draw(st.sampled_from([DType.F16, DType.BF16]))
+    first = GemmWorkload(draw(extent), draw(extent), draw(extent), 1, dtype, epilogue=draw(epilogues(dtype)))
+    last = replace(draw(epilogues(dtype)), ops=draw(st.sampled_from([(), (EpilogueOp("bias"), EpilogueOp("add"))])))
+    return TowerWorkload(B2bGemmWorkload(first, draw(extent), draw(epilogues(dtype))), draw(extent), last)
+
+
+@given(towers())
+def test_a_chain_of_three_is_read_back_and_counts_neither_intermediate(tower: TowerWorkload) -> None:
+    assert parse_workload(tower.key) == tower and tower.key.split(" ")[0] == tower.op
+    first, second, third = tower.parts
+    assert (second.k, third.k) == (first.n, second.n) and tower.flops == sum(p.flops for p in tower.parts)
+    between = (second.m * second.k + third.m * third.k) * tower.dtype.itemsize
+    assert tower.bytes == first.bytes + second.bytes + third.bytes - 2 * between
+    assert third.epilogue == tower.epilogue and all(parse_workload(p.key) == p for p in tower.parts)
+
+
+def test_a_chain_of_three_reads_no_source_in_between_and_has_no_choice_of_residence() -> None:
+    first = GemmWorkload(64, 32, 16)
+    with pytest.raises(ValueError, match="only the last epilogue"):
+        TowerWorkload(B2bGemmWorkload(first, 32, parse_epilogue("add")), 8)
+    with pytest.raises(ValueError, match="no choice of where"):
+        TowerWorkload(B2bGemmWorkload(first, 32, residence=Residence.SMEM), 8)
+    with pytest.raises(ValueError, match="the intermediate of a pair is f16"):
+        TowerWorkload(B2bGemmWorkload(first, 32, parse_epilogue("bias->f32")), 8)
 
 
 @given(pairs())

@@ -40,8 +40,8 @@ typedef struct bolt_args {
   int32_t cn, h, w, c, cout, r, s, p, q;
   int32_t pad_top, pad_left, pad_bottom, pad_right, stride_h, stride_w, dilation_h, dilation_w, groups;
   // Launch: chosen at run time, see templates/family.py Launch. pdl: 0, an ordinary launch; 1, a programmatic dependent
-  // one (sm90) in which weights and biases (b, bias, b1, bias1) are constants that a kernel may read before the kernel
-  // in front of it has ended; 2, the same where they are not constants, so that they too are waited for.
+  // one (sm90) in which weights and biases (b, bias, b1, bias1, b2, bias2) are constants that a kernel may read before
+  // the kernel in front of it has ended; 2, the same where they are not constants, so that they too are waited for.
   int32_t raster, swizzle, splits, pdl, variant;
   int32_t sm_count;
   int32_t reserved[6];
@@ -58,6 +58,11 @@ typedef struct bolt_args {
   float scale;
   int64_t q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, out_batch, out_head, out_row;
   int64_t mask_batch, mask_head, mask_row;
+  // The third operator of a chain in one kernel, null and 0 otherwise: d = epilogue(second intermediate * b2), b2 stored
+  // (n2, n1). source1 and d are then (rows, n2).
+  void const *b2, *bias2;
+  int64_t ldb2;
+  int32_t n2;
 } bolt_args;
 
 #ifdef __cplusplus

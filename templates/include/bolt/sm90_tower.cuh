@@ -27,6 +27,7 @@ struct Plan {
   bool make(bolt_args const& a) {
     products[0] = {a.b, a.bias, a.ldb, a.n, a.k};
     products[1] = {a.b1, a.bias1, a.ldb1, a.n1, a.n};
+    products[2] = {a.b2, a.bias2, a.ldb2, a.n2, a.n1};
     if (a.m <= 0 || a.sm_count <= 0 || a.batch > 1 || a.k % 8 || a.lda < a.k || a.lda % 8) return false;
     Params& p = params;
     int panels = 0;
@@ -100,6 +101,7 @@ bool biases_there(Product const (&products)[kMaxLayers], std::integer_sequence<i
 template <class Config>
 int check(bolt_args const& args) {
   if (!args.a || !args.b || !args.b1 || !args.d) return BOLT_E_UNSUPPORTED;
+  if (Config::kLayers > 2 ? !args.b2 : args.b2 != nullptr) return BOLT_E_UNSUPPORTED;
   if (Config::kSource && !args.source1) return BOLT_E_UNSUPPORTED;
   Plan<Config> plan;
   if (!plan.make(args)) return BOLT_E_UNSUPPORTED;

@@ -45,9 +45,9 @@ def test_each_form_has_its_fastest_final() -> None:
     }  # fmt: skip
     found = pairs.forms(PAIR, heard, H200)
     assert {name: form.us for name, form in found.items()} == {
-        "two templates": 12.0, "sm80 RF": 12.0, "sm80 smem": 14.0, "Hopper": 9.0,
+        "templates apart": 12.0, "sm80 RF": 12.0, "sm80 smem": 14.0, "Hopper": 9.0,
     }  # fmt: skip
-    assert found["two templates"].detail == "y | z"
+    assert found["templates apart"].detail == "y | z"
     assert pairs.UNFUSED not in pairs.forms(PAIR, {PAIR.key: heard[PAIR.key]}, H200), "a part was not measured"
     assert pairs.forms(GemmWorkload(8, 8, 8), heard, H200) == {}
 
@@ -73,4 +73,4 @@ def test_parts_are_tuned_beside_the_pair(monkeypatch: pytest.MonkeyPatch) -> Non
     data = pairs.measure("b2b-gemm", {"pair": PAIR}, heard.append)
     assert [w.key for w in asked] == [PAIR.key, *(p.key for p in PAIR.parts)] and len(heard) == 2
     [row] = data["rows"]
-    assert row["forms"]["Hopper"]["us"] == 9.0 and row["forms"]["two templates"]["us"] == 14.0
+    assert row["forms"]["Hopper"]["us"] == 9.0 and row["forms"]["templates apart"]["us"] == 14.0

@@ -9,7 +9,7 @@ from core.errors import BoltError
 from core.search.rank import rank
 from core.session import open_model
 from templates.gpu import KNOWN_GPUS
-from templates.workload import ConvWorkload, GemmWorkload, Pair, parse_workload
+from templates.workload import Chain, ConvWorkload, GemmWorkload, parse_workload
 
 
 def test_a_one_by_one_conv_is_its_gemm() -> None:
@@ -66,8 +66,9 @@ def test_every_pair_of_the_papers_tables_has_kernels_on_hopper() -> None:
         "128320: 96->32->96",
     ]
     assert len(convs) == 11 and "n32 56x56 48->48 3x3 s1 ->48 1x1" in convs
+    assert "2048: 16->512->256->64" in gemms and "16384: 512->512->256->1" in gemms
     for workload in (*gemms.values(), *convs.values()):
-        assert isinstance(workload, Pair) and rank(workload, h200).candidates, workload.key
+        assert isinstance(workload, Chain) and rank(workload, h200).candidates, workload.key
 
 
 KEY = GemmWorkload(8, 16, 32).key

@@ -35,11 +35,11 @@ def test_tuning_times_are_told_in_seconds() -> None:
 
 
 def test_forms_are_a_table_of_their_own_with_the_gain_over_the_first() -> None:
-    forms = {"two templates": Form(15.0, 1e-4, "a | b"), "Hopper": Form(10.0, 2e-4, "c")}
+    forms = {"templates apart": Form(15.0, 1e-4, "a | b"), "Hopper": Form(10.0, 2e-4, "c")}
     rows = [Row("a", 10.0, "cublasLt", 20.0, 1e-4, "c", forms), Row("b", 8.0, "cudnn", None, 1e-4)]
     said = text(result("b2b-gemm", "NVIDIA H200", rows))
     assert "15.00 (1e-04)" in said and "10.00 (2e-04)" in said
-    assert "gain over two templates: geometric mean 1.50, minimum 1.50" in said
+    assert "gain over templates apart: geometric mean 1.50, minimum 1.50" in said
 
 
 def test_stored_results_come_back_as_recorded(tmp_path) -> None:

@@ -122,7 +122,7 @@ def test_chains_for_one_kernel_are_told(capsys: pytest.CaptureFixture[str]) -> N
     assert run(["inspect", "dlrm", "--batch", "2048"]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert "it can stay in shared memory (smem)" in words, "512-256-1: only the tower stores a result of one column"
-    assert "registers (RF) or shared memory (smem)" in words and "K = 13 is not a multiple of 8" in words
+    assert "registers (RF) or shared memory (smem)" in words and "intermediates of 512 and 256 columns" in words
     assert run(["inspect", "resnet18"]) == 0
     assert "reads a halo of the intermediate" in " ".join(capsys.readouterr().out.split())
 

@@ -11,7 +11,7 @@ from core.export.program import Program, Space, TemplateStep
 from core.measure.args import output_shape
 from templates.attention import AttentionWorkload
 from templates.types import DType, MatrixLayout
-from templates.workload import GemmWorkload, Pair
+from templates.workload import Chain, GemmWorkload
 from tests.templates.attention_cases import defined
 
 NUMPY = {
@@ -85,9 +85,15 @@ def _template(step: TemplateStep, memory: Memory) -> np.ndarray:
         if step.source is not None:
             memory_of["mask"] = read("source")
         return defined(work, memory_of)
-    if isinstance(work, Pair):
-        middle = _single(work.first, read("a"), read("b"), read("bias"), read("source"))
-        return _single(work.second, middle, read("b1"), read("bias1"), read("source1"))
+    if isinstance(work, Chain):
+        value = read("a")
+        if isinstance(work.first, GemmWorkload):
+            assert value.size == work.first.m * work.first.k
+        for number, part in enumerate(work.parts):
+            end = str(number) if number else ""
+            source = read("source1") if part.epilogue.has_source else None
+            value = _single(part, value, read(f"b{end}"), read(f"bias{end}"), source)
+        return value
     return _single(work, read("a"), read("b"), read("bias"), read("source"))
 
 

@@ -10,7 +10,7 @@ from core.fusion.planner import plan
 from core.fusion.propose import propose
 from core.importer.load import load_graph
 from templates.types import DType
-from templates.workload import Pair
+from templates.workload import Chain
 from tests.core.export.models import Model, fake_choices, reference
 from tests.core.export.reference import execute
 
@@ -52,7 +52,16 @@ def head_pair():
     return m.build(m.op("Sigmoid", m.op("Gemm", y, m.weight(1, 24), m.weight(1), transB=1)))
 
 
-@pytest.mark.parametrize("make", [conv_pair, pointwise_pair, gemm_pair, tower_pair, head_pair])
+def tower_of_three():
+    """DLRM's bottom: 13 features, filled up to the 16 that a chain reads; the last product has a residual."""
+    m = Model()
+    x = m.input(6, 13)
+    y = m.op("Relu", m.op("Gemm", x, m.weight(24, 13), m.weight(24), transB=1))
+    y = m.op("Tanh", m.op("Gemm", y, m.weight(24, 16), m.weight(16)))
+    return m.build(m.op("Add", m.op("MatMul", y, m.weight(16, 8)), m.op("Sigmoid", m.op("Gemm", x, m.weight(13, 8)))))
+
+
+@pytest.mark.parametrize("make", [conv_pair, pointwise_pair, gemm_pair, tower_pair, head_pair, tower_of_three])
 def test_a_pair_computes_what_the_model_computes(make) -> None:
     model = make()
     graph = load_graph(model.SerializeToString())
@@ -61,7 +70,7 @@ def test_a_pair_computes_what_the_model_computes(make) -> None:
     assert proposals
     made = fuse(made, graph, proposals[-1].nodes)
     program = lower(graph, made, fake_choices(made))
-    (step,) = [s for s in program.steps if isinstance(s, TemplateStep) and isinstance(s.workload, Pair)]
+    (step,) = [s for s in program.steps if isinstance(s, TemplateStep) and isinstance(s.workload, Chain)]
     assert step.b1 is not None and {step.b, step.b1} <= set(step.reads)
     assert (step.source1 is not None) == step.workload.epilogue.has_source
     random = np.random.default_rng(3)

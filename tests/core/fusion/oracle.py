@@ -17,7 +17,7 @@ from core.measure.args import output_shape
 from templates.attention import AttentionWorkload, MaskKind
 from templates.epilogue import Epilogue, EpilogueOp
 from templates.types import MatrixLayout
-from templates.workload import ConvWorkload, GemmWorkload, Pair
+from templates.workload import Chain, ConvWorkload, GemmWorkload
 
 Tensors = dict[str, np.ndarray]
 
@@ -77,8 +77,9 @@ def _tuned(graph: Graph, region: Region, operands: Operands, tensors: Tensors) -
     anchors = [graph.node(n) for n in region.nodes if graph.node(n).op in ("Conv", "Gemm", "MatMul")]
     work, shape = region.workload, graph.shape(region.outputs[0])
     channels_second = anchors[0].op == "Conv"
-    first = work.first if isinstance(work, Pair) else work
-    assert first is not None and len(anchors) == (2 if isinstance(work, Pair) else 1)
+    works = work.parts if isinstance(work, Chain) else (work,)
+    first = works[0]
+    assert first is not None and len(anchors) == len(works)
     a, b = tensors[operands.a].astype(np.float64), tensors[operands.b].astype(np.float64)
     if isinstance(first, ConvWorkload):
         product = _conv(first, a, b)
@@ -97,12 +98,13 @@ def _tuned(graph: Graph, region: Region, operands: Operands, tensors: Tensors) -
         return _epilogue(chain, x.reshape(-1, n), bias, source)
 
     result = finished(product, first.epilogue, operands.bias, operands.source)
-    if isinstance(work, Pair):
-        b1 = tensors[operands.b1].astype(np.float64)
-        stored_nk = anchors[1].op == "Conv" or bool(anchors[1].attrs.get("transB", 0))
-        b1 = b1.reshape(work.n1, -1) if stored_nk else b1
-        rows = _gemm(work.second, result, b1, "Gemm", stored_nk, constant_b=True)
-        result = finished(rows, work.epilogue, operands.bias1, operands.source1)
+    later = ((operands.b1, operands.bias1), (operands.b2, operands.bias2))
+    for part, anchor, (weights, bias) in zip(works[1:], anchors[1:], later, strict=False):
+        matrix = tensors[weights].astype(np.float64)
+        stored_nk = anchor.op == "Conv" or bool(anchor.attrs.get("transB", 0))
+        matrix = matrix.reshape(part.n, -1) if stored_nk else matrix
+        rows = _gemm(part, result, matrix, "Gemm", stored_nk, constant_b=True)
+        result = finished(rows, part.epilogue, bias, operands.source1 if part is works[-1] else "")
     if channels_second:
         moved = (shape[0], *shape[2:], shape[1])
         result = np.moveaxis(result.reshape(moved), -1, 1)
@@ -161,6 +163,8 @@ def _gemm(work: GemmWorkload, a: np.ndarray, b: np.ndarray, op: str, trans_b: bo
         assert work.layout_b is (MatrixLayout.COL if trans_b else MatrixLayout.ROW)
     if work.layout_a is MatrixLayout.COL:
         a = a.T
+    if a.shape[-1] < work.k and work.batch == 1:  # a model input filled up with zeros
+        a, b = _pad_last(a, work.k), _pad_last(b.T, work.k).T
     return np.matmul(a.reshape(work.batch, work.m, work.k), b.reshape(-1, work.k, work.n))
 
 

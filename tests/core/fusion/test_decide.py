@@ -25,7 +25,7 @@ Case = tuple[Graph, FusionPlan, list[Proposal]]
 
 @pytest.fixture
 def tower() -> Case:
-    """fc1 - fc2 - fc3: two proposals that share fc2."""
+    """fc1 - fc2 - fc3: two proposals that share fc2, and one of all three."""
     net = Net(x=(24, 16))
     y = net.op("MatMul", "x", net.const(weight(16, 64)), name="fc1")
     y = net.op("MatMul", y, net.const(weight(64, 32)), name="fc2")
@@ -92,9 +92,22 @@ def test_figures_of_other_runs_do_not_compare(tower: Case, records: Records) -> 
 def test_of_two_that_share_a_region_the_one_that_saves_more_is_made(tower: Case, records: Records) -> None:
     graph, unfused, proposals = tower
     parts = (*proposals[0].parts, proposals[1].parts[1])
-    for key, us in zip((*parts, *(p.workload.key for p in proposals)), (5.0, 4.0, 6.0, 8.0, 5.0), strict=True):
+    for key, us in zip((*parts, *(p.workload.key for p in proposals[:2])), (5.0, 4.0, 6.0, 8.0, 5.0), strict=True):
         tell(records, key, us)
     made, decisions = decide(graph, unfused, proposals, records, IDENTITY)
     assert kinds(made) == [Kind.GEMM, Kind.B2B_GEMM]
-    assert [d.fused for d in decisions] == [False, True]
+    assert [d.fused for d in decisions] == [False, True, False]
     assert decisions[0].reason.endswith("but r1 with r2 saves more")
+
+
+def test_a_chain_of_three_that_saves_most_is_made(tower: Case, records: Records) -> None:
+    graph, unfused, proposals = tower
+    whole = proposals[2]
+    assert len(whole.parts) == 3
+    for key, us in zip((*whole.parts, *(p.workload.key for p in proposals)), (5, 4, 6, 8, 5, 9), strict=True):
+        tell(records, key, float(us))
+    made, decisions = decide(graph, unfused, proposals, records, IDENTITY)
+    assert len(made.regions) == 1 and made.regions[0].workload == whole.workload
+    assert [d.fused for d in decisions] == [False, False, True]
+    assert decisions[2].reason == "9.00 us in one kernel, faster than 5.00 + 4.00 + 6.00 us in three"
+    assert decisions[0].reason.endswith("but r0 with r1 with r2 saves more")

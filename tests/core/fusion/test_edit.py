@@ -132,7 +132,7 @@ def test_bans_that_are_none(nodes: list[str], reason: str) -> None:
 def test_pins_and_bans_keep_pairs_from_being_proposed() -> None:
     graph = tower()
     made = plan(graph)
-    assert [p.name for p in propose(graph, made)] == ["r0+r1", "r1+r2"]
+    assert [p.name for p in propose(graph, made)] == ["r0+r1", "r1+r2", "r0+r1+r2"]
     assert [r.reason for r in refusals(graph, edit.pin(made, "r2"))] == ["r2 is pinned"]
     apart = edit.forbid(made, graph, ["fc1", "fc2"])
     assert [p.regions[0] for p in propose(graph, apart)] == ["r1"]
@@ -174,7 +174,7 @@ def test_a_pair_that_no_kernel_runs_on_the_gpu_is_no_fusion() -> None:
     nodes = ["fc1", "relu1", "fc2"]
     assert edit.check(graph, plan(graph), nodes).legal
     verdict = edit.check(graph, plan(graph), nodes, H200)
-    assert not verdict.legal and "no kernel for this pair on NVIDIA H200: " in verdict.reason
+    assert not verdict.legal and "no kernel for this chain on NVIDIA H200: " in verdict.reason
     assert verdict.offending_node == "fc2"
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from core.errors import PlanError
-from core.fusion.edit import check, fuse, split
+from core.fusion.edit import check, fuse, place, split
 from core.fusion.files import load_plan, save_plan
 from core.fusion.plan import Kind
 from core.fusion.planner import plan
@@ -16,7 +16,14 @@ from core.fusion.residence import places
 from core.graph.ir import Graph
 from templates.gpu import KNOWN_GPUS
 from templates.types import Residence
-from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, parse_workload
+from templates.workload import (
+    B2bConvWorkload,
+    B2bGemmWorkload,
+    ConvWorkload,
+    GemmWorkload,
+    TowerWorkload,
+    parse_workload,
+)
 from tests.core.fusion.graphs import Net, weight
 from tests.core.fusion.oracle import run_model, run_plan
 
@@ -75,19 +82,23 @@ def test_a_stems_channels_are_filled_up_for_a_pair() -> None:
 def test_a_tower_gives_proposals_that_share_a_region() -> None:
     graph = tower().graph("fc3.out")
     found = propose(graph, plan(graph))
-    assert [(p.name, p.kind) for p in found] == [("r0+r1", Kind.B2B_GEMM), ("r1+r2", Kind.B2B_GEMM)]
+    assert [p.name for p in found] == ["r0+r1", "r1+r2", "r0+r1+r2"]
+    assert {p.kind for p in found} == {Kind.B2B_GEMM}
     assert isinstance(found[0].workload, B2bGemmWorkload) and str(found[0].workload.first.epilogue) == "bias+relu"
 
 
 @pytest.mark.parametrize(("make", "out"), [(repvgg_like, "conv3.out"), (tower, "fc3.out")])
-def test_a_fused_plan_computes_the_model_and_survives_saving(make: Callable[[], Net], out: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("at", [0, -1])
+def test_a_fused_plan_computes_the_model_and_survives_saving(
+    make: Callable[[], Net], out: str, at: int, tmp_path: Path
+) -> None:
     net = make()
     graph = net.graph(out)
-    proposal = propose(graph, plan(graph))[0]
+    proposal = propose(graph, plan(graph))[at]
     assert check(graph, plan(graph), proposal.nodes).kind is proposal.kind
     fused = fuse(plan(graph), graph, proposal.nodes)
     region = fused.region_of(proposal.nodes[0])
-    assert region is not None and region.workload == proposal.workload and "stays in the kernel" in region.reason
+    assert region is not None and region.workload == proposal.workload and "in the kernel" in region.reason
     assert region.operands is not None and region.operands.b1 and region.operands.b1 != region.operands.b
     feeds = {"x": np.random.default_rng(1).standard_normal(graph.shape("x")).astype(np.float32)}
     wanted = run_model(net.model(out).SerializeToString(), feeds)
@@ -168,10 +179,48 @@ def test_widths_that_no_block_covers_are_refused_on_the_gpu() -> None:
     assert "residence: a block covers N1 up to" in refused_reason(graph)
 
 
-def test_three_anchors_are_no_region() -> None:
+def test_a_chain_of_three_is_one_region() -> None:
     graph = tower().graph("fc3.out")
-    verdict = check(graph, plan(graph), ["fc1", "relu1", "fc2", "relu2", "fc3"])
-    assert not verdict.legal and "a region has two at most" in verdict.reason and verdict.offending_node == "fc3"
+    made = plan(graph)
+    found = next(p for p in propose(graph, made, H200) if len(p.regions) == 3)
+    assert isinstance(found.workload, TowerWorkload) and [p.n for p in found.workload.parts] == [64, 32, 8]
+    assert found.parts == tuple(r.workload.key for r in made.regions if r.workload)
+    assert parse_workload(found.workload.key) == found.workload and found.workload.key.count("then n") == 2
+    verdict = check(graph, made, found.nodes, H200)
+    assert verdict.legal and verdict.workload == found.workload
+    fused = fuse(made, graph, found.nodes)
+    assert propose(graph, fused) == [] and fused.regions[0].residence is None
+    with pytest.raises(PlanError, match="is no pair"):
+        place(fused, "r0", Residence.SMEM)
+    assert "no kernel for this chain on" in check(graph, made, found.nodes, KNOWN_GPUS["a100"]).reason
+
+
+def test_dlrms_bottom_is_filled_up_to_eight_columns() -> None:
+    net = Net(x=(64, 13))
+    y = net.op("Relu", net.op("Gemm", "x", net.const(weight(13, 64)), net.const(weight(64)), name="fc1"), name="relu1")
+    z = net.op("Relu", net.op("MatMul", y, net.const(weight(64, 32)), name="fc2"), name="relu2")
+    graph = net.graph(net.op("Sigmoid", net.op("MatMul", z, net.const(weight(32, 1)), name="fc3"), name="click"))
+    found = next(p for p in propose(graph, plan(graph), H200) if len(p.regions) == 3)
+    assert isinstance(found.workload, TowerWorkload) and found.workload.first.k == 16 and " 64x64x13 " in found.parts[0]
+
+
+def test_a_chain_of_three_has_no_source_in_between() -> None:
+    net = Net(x=(24, 16), s=(24, 64))
+    y = net.op("MatMul", "x", net.const(weight(16, 64)), name="fc1")
+    y = net.op("Add", net.op("MatMul", y, net.const(weight(64, 64)), name="fc2"), "s", name="add")
+    graph = net.graph(net.op("MatMul", y, net.const(weight(64, 8)), name="fc3"))
+    verdict = check(graph, plan(graph), ["fc1", "fc2", "add", "fc3"])
+    assert not verdict.legal and "reads s, which would have to be loaded" in verdict.reason
+
+
+def test_a_region_has_three_anchors_at_most() -> None:
+    net, y = Net(x=(24, 16)), "x"
+    for i in range(4):
+        y = net.op("MatMul", y, net.const(weight(16, 16)), name=f"fc{i}")
+    graph = net.graph(y)
+    verdict = check(graph, plan(graph), [f"fc{i}" for i in range(4)])
+    assert not verdict.legal and "a region has three at most" in verdict.reason and verdict.offending_node == "fc3"
+    assert [p.name for p in propose(graph, plan(graph))] == ["r0+r1", "r1+r2", "r0+r1+r2", "r2+r3", "r1+r2+r3"]
 
 
 def test_where_an_intermediate_can_stay_depends_on_widths_stride_and_gpu() -> None:
