@@ -35,6 +35,11 @@ class MaskKind(StrEnum):
         """Whether dropped scores are finite."""
         return self in (MaskKind.KEEP_LOW, MaskKind.DROP_LOW)
 
+    @property
+    def code(self) -> int:
+        """Its value of `Mask` in include/bolt/attention.cuh: its place here."""
+        return list(MaskKind).index(self)
+
 
 def heads_outside(heads: int, rows: int, width: int) -> Strides:
     """Strides of a dense (batch, head, row, element) tensor."""
@@ -96,6 +101,11 @@ class AttentionWorkload:
             object.__setattr__(self, name, kept)  # a stride that is never taken is no part of the identity
         object.__setattr__(self, "scale", scale)
         object.__setattr__(self, "epilogue", Epilogue((), self.dtype))
+
+    @property
+    def seen(self) -> str:
+        """Which keys queries see, as the ending of a kernel's stem: "", "_causal", "_keep", "_causal_keep"."""
+        return "_causal" * self.causal + (f"_{self.mask}" if self.mask is not MaskKind.NONE else "")
 
     @property
     def out_elements(self) -> int:

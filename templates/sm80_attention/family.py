@@ -12,7 +12,6 @@ from templates.sm80_attention.space import MAX_WIDTH, TILES, Tile, access, padde
 from templates.types import DType
 from templates.workload import Workload
 
-MASK_CODES = {kind: code for code, kind in enumerate(MaskKind)}  # in the order of include/bolt/attention.cuh
 _MAX_ACCUMULATORS = 176  # beside queries, addresses and the softmax's state, of 255 registers
 _MOST_BLOCKS = 2**31 - 1
 
@@ -48,7 +47,6 @@ class Sm80Attention:
         if self.refuses(workload, gpu) or not isinstance(workload, AttentionWorkload):
             return
         head, value, width = padded(workload.head_dim), padded(workload.value_dim), access(workload)
-        seen = ("_causal" if workload.causal else "") + (f"_{workload.mask}" if workload.mask != MaskKind.NONE else "")
         for tile in TILES:
             params: dict[str, int | str] = {
                 "warps": tile.warps, "keys": tile.columns, "stages": tile.stages, "head": head, "value": value,
@@ -57,7 +55,7 @@ class Sm80Attention:
             widths = f"d{head}" if head == value else f"d{head}x{value}"
             yield Kernel(
                 self.name, tuple(sorted(params.items())), workload.epilogue, workload.dtype, workload.accumulator,
-                alignment=(width, width, width), stem=f"{tile.stem}_{widths}{seen}",
+                alignment=(width, width, width), stem=f"{tile.stem}_{widths}{workload.seen}",
             )  # fmt: skip
 
     def illegal(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> str | None:
@@ -91,15 +89,16 @@ class Sm80Attention:
         return [Launch(pdl=pdl) for pdl in ((True, False) if gpu.sm >= 90 else (False,))]
 
     def score(self, candidate: Candidate, workload: Workload, gpu: GpuSpec) -> Score:
-        assert isinstance(workload, AttentionWorkload)
+        if not isinstance(workload, AttentionWorkload):
+            raise ValueError(f"{self.name} scores attention only")
         return rules.score(tile_of(candidate.kernel), candidate, workload, gpu)
 
     def source(self, kernel: Kernel) -> str:
         tile, head, value = tile_of(kernel), kernel.int("head"), kernel.int("value")
         body = render(
             __file__, "kernel.cu.j2", element=kernel.dtype.cutlass, head=head, value=value, tile=tile,
-            access=kernel.alignment[0], causal=bool(kernel.int("causal")),
-            mask=MASK_CODES[MaskKind(str(kernel["mask"]))], smem_bytes=tile.smem_bytes(head, value),
+            access=kernel.alignment[0], causal=bool(kernel.int("causal")), mask=MaskKind(str(kernel["mask"])).code,
+            smem_bytes=tile.smem_bytes(head, value),
         )  # fmt: skip
         return wrap(kernel, ("bolt/sm80_attention.cuh",), body)
 

@@ -11,7 +11,6 @@ from templates.sm90_attention.space import CONSUMER_REGISTERS, INSTANCES, Instan
 from templates.sm90_common import FLAGS, TMA_BYTES, wgmma_refusal
 from templates.workload import Workload
 
-MASK_CODES = {kind: code for code, kind in enumerate(MaskKind)}  # in the order of include/bolt/attention.cuh
 MAX_WIDTH = 256
 
 
@@ -46,14 +45,13 @@ class Sm90Attention:
         if self.refuses(workload, gpu) or not isinstance(workload, AttentionWorkload):
             return
         head, value = stepped(workload.head_dim), boxed(workload.value_dim)
-        seen = ("_causal" if workload.causal else "") + (f"_{workload.mask}" if workload.mask != MaskKind.NONE else "")
         for instance in INSTANCES:
             params = instance.params | {
                 "head": head, "value": value, "mask": str(workload.mask), "causal": int(workload.causal)
             }  # fmt: skip
             yield Kernel(
                 self.name, tuple(sorted(params.items())), workload.epilogue, workload.dtype, workload.accumulator,
-                stem=f"{instance.stem}_d{head}x{value}{seen}",
+                stem=f"{instance.stem}_d{head}x{value}{workload.seen}",
             )  # fmt: skip
 
     def illegal(self, kernel: Kernel, workload: Workload, gpu: GpuSpec) -> str | None:
@@ -90,7 +88,7 @@ class Sm90Attention:
         instance, head, value = instance_of(kernel), kernel.int("head"), kernel.int("value")
         body = render(
             __file__, "kernel.cu.jinja", element=kernel.dtype.cutlass, head=head, value=value, instance=instance,
-            causal=bool(kernel.int("causal")), mask=MASK_CODES[MaskKind(str(kernel["mask"]))],
+            causal=bool(kernel.int("causal")), mask=MaskKind(str(kernel["mask"])).code,
             smem_bytes=instance.smem_bytes(head, value),
         )  # fmt: skip
         return wrap(kernel, ("bolt/sm90_attention.cuh",), body)

@@ -1,5 +1,6 @@
 """Which attention kernels are offered for what, and one of each family through nvcc: no spills, no wgmma serialized."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from core.build.nvcc import base_command, parse_ptxas, run
 from core.build.toolchain import find_toolchain
+from core.paths import INCLUDE
 from core.search.rank import rank
 from templates import families
 from templates.attention import AttentionWorkload, MaskKind
@@ -31,6 +33,14 @@ def test_every_attention_has_a_kernel_and_long_ones_the_hopper_one_first() -> No
     odd = attention(2, 3, 77, 77, 33)
     assert set(names(odd, H200)) == {"sm80_attention"}
     assert not names(replace(BERT, dtype=DType.BF16), T4)
+
+
+def test_masks_are_numbered_as_in_the_header() -> None:
+    header = (INCLUDE / "bolt" / "attention.cuh").read_text()
+    listed = re.search(r"enum class Mask : int \{([^}]*)\}", header)
+    assert listed is not None
+    numbers = {name.lower(): int(number) for name, number in re.findall(r"k(\w+) = (\d+)", listed[1])}
+    assert numbers == {str(kind).replace("_", ""): kind.code for kind in MaskKind}
 
 
 def test_reasons_are_told() -> None:
