@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, reporter: Reporter) -> int:
         buckets, gpu, out, toolchain, Origins(sessions[-1].origin, sessions[-1].batch), args.name, args.jobs,
         lambda done, count, file: reporter.log(f"compiled {done}/{count}: {file}"),
     )  # fmt: skip
-    checked = None if args.no_verify or not is_here(gpu) else _verify(out, args, reporter)
+    checked = None if args.no_verify or not is_here(gpu) else verify_here(out, args, reporter)
     data = _result(out, manifest, gpu, checked)
     reporter.result(data, lambda: _text(data))
     if checked is not None and not checked["ok"]:
@@ -158,10 +158,11 @@ def _tune(args: argparse.Namespace, reporter: Reporter, session: "Session") -> N
             raise Cancelled("stopped; what was measured is kept, the same command goes on from there")
 
 
-def _verify(out: Path, args: argparse.Namespace, reporter: Reporter) -> dict[str, Any]:
+def verify_here(out: Path, args: argparse.Namespace, reporter: Reporter) -> dict[str, Any]:
+    """As `verify`, of a library that was just written."""
     from core.export.verify import verify
 
-    reporter.log("verifying against ONNX Runtime")
+    reporter.log(f"verifying {out} against ONNX Runtime")
     return verify(out, runtime=args.runtime)
 
 

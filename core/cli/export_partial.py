@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def run_partial(args: argparse.Namespace, session: "Session", reporter: Reporter) -> int:
     """Cut, export each part, write the caller. The model has operators without a kernel."""
     from core.build.toolchain import find_toolchain
-    from core.cli.export import choices_of
-    from core.device import resolve_gpu
+    from core.cli.export import choices_of, verify_here
+    from core.device import is_here, resolve_gpu
     from core.export.exporter import Bucket, Origins, check_target, export_buckets
     from core.export.partial import export_partial
     from core.export.partition import not_carried, partition
@@ -42,18 +42,26 @@ def run_partial(args: argparse.Namespace, session: "Session", reporter: Reporter
 
     origins = Origins(session.origin, session.batch)
     data = export_partial(session.graph, stages, out, origins, args.name, export_part)
-    told = [{**s, "steps": None} for s in data["stages"]]
+    told = [{**s, "steps": None, "verify": None} for s in data["stages"]]
     for stage, part in zip([t for t in told if t["carried"]], data["parts"], strict=True):
         stage["steps"] = len(part["steps"])
+        if is_here(gpu) and not args.no_verify:
+            stage["verify"] = verify_here(out / stage["name"], args, reporter)
     found = {"folder": str(out), "caller": str(out / f"{data['name']}.py"), "gpu": gpu.name, "stages": told}
     reporter.result(found, lambda: _text(found))
+    wrong = [s["name"] for s in told if s["verify"] and not s["verify"]["ok"]]
+    if wrong:
+        raise ExportError(f"{wrong[0]} in {out} does not compute what its part of the model does", "see `verify`")
     return 0
 
 
 def _text(found: dict[str, Any]) -> str:
+    from core.cli.verify import as_text
+
     lines = [f"{found['caller']} runs {len(found['stages'])} parts in turn, for {found['gpu']}"]
     for stage in found["stages"]:
         by = f"library, {stage['steps']} kernels" if stage["carried"] else "ONNX Runtime"
         lines.append(f"  {stage['name']}: {len(stage['nodes'])} nodes, {by}")
+        lines += [f"    {line}" for line in as_text(stage["verify"]).splitlines()] if stage["verify"] else []
     lines.append("tensors pass between them in host memory; `verify` checks each library's folder on its own")
     return "\n".join(lines)
