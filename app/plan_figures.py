@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from app.document import Document
 from app.format import micros
+from app.graph.model import box_line
 from core.fusion.compare import Comparison, Figure, Side
 from core.fusion.plan import FusionPlan
 
@@ -54,7 +55,17 @@ def verdict(found: Comparison, source: str) -> str:
     said = f"{count} difference{'s' * (count != 1)}, {_regions(found.same)} the same. "
     gain = found.gain_us
     if gain is None:
-        unknown = sum(1 for d in found.differences if d.gain_us is None)
-        return f"{said}No total: {unknown} of the differences are not measured on both sides. Tune both plans to know."
+        return f"{said}No total: {_unknown(found)}"
     word = "saves" if gain >= 0 else "costs"
     return f"{said}Plan B {word} {micros(abs(gain))} ({source})."
+
+
+def _unknown(found: Comparison) -> str:
+    """Why the differences have no sum, and what would give one."""
+    unknown = [d for d in found.differences if d.gain_us is None]
+    untimed = dict.fromkeys(r.id for d in unknown for s in (d.a, d.b) for r in s.unknown if r.workload is None)
+    if untimed:
+        are, them = ("is", "it") if len(untimed) == 1 else ("are", "them")
+        return f"{box_line(list(untimed), 3)} {are} not tuned, so nobody timed {them}."
+    verb = "is" if len(unknown) == 1 else "are"
+    return f"{len(unknown)} of the differences {verb} not measured on both sides. Tune both plans to know."

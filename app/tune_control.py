@@ -189,18 +189,23 @@ class TuneControl(QObject):
         if document is not None:
             self.window.background.start(
                 "looking for a recorded run",
-                lambda job: tuning.recorded_batch(document.title, gpu),
-                lambda batch: self._offer_replay(document, batch),
+                lambda job: (tuning.recorded_batch(document.title, gpu), tuning.can_replay(document.plan, gpu)),
+                lambda found: self._offer_replay(document, *found),
                 self.window.messages.show_error,
             )
 
-    def _offer_replay(self, document: Document, batch: int | None) -> None:
+    def _offer_replay(self, document: Document, batch: int | None, plays: bool) -> None:
         """Of the model as it is open, or at the batch size that a run was recorded at."""
         said = f"{self.not_here} "
         if batch is not None and batch != document.session.batch:
             self.window.messages.show_text(
                 "info", f"{said}A run of {document.title} at batch {batch} was recorded on one and can be replayed.",
                 f"Open at batch {batch} and replay", lambda: self._replay_at(document, batch),
+            )  # fmt: skip
+        elif not plays:
+            self.window.messages.show_text(
+                "info", f"{said}Nothing was recorded of this model either, so its times stay estimates. Tune it on a "
+                "machine with that GPU (Settings can name a scheduler), or import such a machine's records in Records.",
             )  # fmt: skip
         else:
             self.window.messages.show_text(

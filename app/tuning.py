@@ -231,6 +231,21 @@ def best_replay(plan: FusionPlan, gpu: str, speed: float | None = None) -> Sourc
     return opened
 
 
+def can_replay(plan: FusionPlan, gpu: str) -> bool:
+    """Whether `best_replay` finds something to play: a run of the plan, or a record of each of its workloads."""
+    from core.device import resolve_gpu
+    from core.records.store import Records
+    from core.tuner.runfile import RUNS
+
+    if any(_plays(path, plan, gpu) for path in RUNS.glob("*.jsonl.gz")):
+        return True
+    records, name = Records(), resolve_gpu(gpu).name
+    try:
+        return all(records.best(key, name) is not None for key in plan.workloads)
+    finally:
+        records.close()
+
+
 def _plays(path: Path, plan: FusionPlan, gpu: str) -> bool:
     """Whether a run is of this model's workloads, all of them, on that GPU; its first event says so."""
     from core.device import resolve_gpu

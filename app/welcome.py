@@ -19,8 +19,8 @@ from app.theme import Theme, icon
 from core.importer.samples import sample_names
 
 ABOUT = {
-    "resnet18": "Residual network; has an H200 run to replay",
-    "resnet50": "Deeper, with bottlenecks; has a run to replay",
+    "resnet18": "Residual network; H200 run to replay",
+    "resnet50": "With bottlenecks; H200 run to replay",
     "vgg16": "Plain 3x3 convolutions, large classifier",
     "vgg19": "VGG with three more convolutions",
     "repvgg-a0": "Re-parameterised VGG, one branch",
@@ -83,11 +83,10 @@ class Welcome(QWidget):
         body.addLayout(head)
         body.addLayout(act)
         body.addSpacing(8)
+        body.addWidget(self.recent_head)  # first: who has files of their own looks for those
+        body.addLayout(self.recent)
         body.addWidget(_head("SAMPLES"))
         body.addLayout(self.samples)
-        body.addSpacing(8)
-        body.addWidget(self.recent_head)
-        body.addLayout(self.recent)
         body.addStretch(1)
         body.insertStretch(0, 1)
         inside = QWidget()
@@ -125,8 +124,12 @@ class Welcome(QWidget):
         self._lay_cards(2)
 
     def _lay_cards(self, columns: int) -> None:
+        widest = max((card.sizeHint().width() for card in self._cards), default=0)
         for i, card in enumerate(self._cards):
+            card.setMinimumWidth(widest)
             self.samples.addWidget(card, i // columns, i % columns)
+        for column in range(2):
+            self.samples.setColumnStretch(column, int(column < columns))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

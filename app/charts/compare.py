@@ -42,6 +42,8 @@ def plans(document: Document, context: Context) -> Picture:
 def _side(found: Comparison, at: int, name: str, known: Mapping[str, Figure]) -> list[Mark]:
     """The bars of one plan."""
     sides = [d.b if at else d.a for d in found.differences]
+    if untimed := sum(len(s.unknown) for s in sides):
+        name += f" without {untimed} untimed region{'s' * (untimed > 1)}"
     shift, token = (at - 0.5) * BAR, "ours" if at else "vendor"
     marks: list[Mark] = []
     if timed := [i for i, s in enumerate(sides) if s.measured_us]:

@@ -162,7 +162,7 @@ def test_any_two_plans_are_compared(tuned: Document) -> None:
     tuned.estimates = {key: Estimate(50.0, "c", "a rule") for key in parts}
     picture = compare.plans(tuned, Context("h200", plans=("one by one", AUTOMATIC)))
     assert [m.hatched for m in bars(picture).values()] == [True, False]
-    assert list(bars(picture)) == ["A: one by one, estimated", f"B: {AUTOMATIC}, replayed"]
+    assert list(bars(picture)) == ["A: one by one without 1 untimed region, estimated", f"B: {AUTOMATIC}, replayed"]
     assert {r[0] for r in picture.rows} == {"one by one", AUTOMATIC}
     assert "same regions" in compare.plans(tuned, Context("h200", plans=(AUTOMATIC, AUTOMATIC))).empty
 

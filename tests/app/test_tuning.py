@@ -182,6 +182,7 @@ def test_without_the_gpu_tune_offers_a_replay(
     monkeypatch.setattr(window.tuning, "here", None)
     assert window.document is not None
     job = simulated.Job(list(simulated.events(window.document.plan)))
+    monkeypatch.setattr(tuning, "can_replay", lambda plan, gpu: True)
     monkeypatch.setattr(tuning, "best_replay", lambda plan, gpu, speed: lambda: nullcontext(job))
     window.commands["tune"].trigger()
     assert not window.tuning.running
@@ -328,6 +329,25 @@ def test_a_run_of_one_region_keeps_the_figures_of_the_others(window: MainWindow,
     assert document.run.workloads[first].best is not None
     assert len(document.run.rows) == rows
     assert document.baseline is not None and document.baseline.workloads[first].best is not None
+
+
+def test_what_nothing_is_recorded_of_is_not_offered_to_be_played(window: MainWindow, qtbot: QtBot) -> None:
+    qtbot.waitUntil(lambda: not window.background.busy, timeout=WAIT_MS)
+    window.commands["tune"].trigger()
+    qtbot.waitUntil(window.messages.isVisible, timeout=WAIT_MS)
+    assert "Nothing was recorded of this model" in window.messages.text.text()
+    assert not window.messages.act.isVisible()
+
+
+def test_a_sort_by_the_vendor_follows_what_is_measured(window: MainWindow, qtbot: QtBot) -> None:
+    play(window, qtbot)
+    model = window.candidates.model
+    window.candidates.table.sortByColumn(model.column("Vendor"), Qt.SortOrder.AscendingOrder)
+    rows = [model.row(i) for i in range(model.rowCount())]
+    assert window.document is not None
+    peers = {key: w.vendor.us for key, w in window.document.run.workloads.items() if w.vendor}
+    known = [peers[r.workload] / r.us for r in rows if r.us]
+    assert known == sorted(known, reverse=True) and [model.speedup(r) for r in rows if r.us] == known
 
 
 def test_a_run_at_another_batch_is_offered_and_played(make_window: Callable[..., MainWindow], qtbot: QtBot) -> None:
