@@ -20,6 +20,9 @@ _ACCESS = 16  # bytes that kernels read at once: where each slice must begin
 
 def merge(graph: Graph, drafts: Sequence[Draft]) -> Draft | Objection:
     """The region of these regions around one anchor each, in the order of their columns; or why it is none."""
+    gated = _gated(graph, drafts)
+    if gated is not None:
+        return gated
     parts: list[Columns] = []
     works: list[Single] = []
     for draft in drafts:
@@ -46,6 +49,27 @@ def merge(graph: Graph, drafts: Sequence[Draft]) -> Draft | Objection:
         f"{counted(len(parts), 'product')} of {shared.a} in one kernel of {widths} columns, epilogue {whole.epilogue}"
     )
     return Draft(Kind.PARALLEL, names, reason, whole, operands)
+
+
+def _gated(graph: Graph, drafts: Sequence[Draft]) -> Objection | None:
+    """A gate and what it scales, act(x W) * (x V). One kernel of both would compute pairs of columns, store one value
+    for each: the epilogues of CUTLASS 2.x and 3.x store as many columns as they compute. The joint product with a
+    pointwise kernel behind it is none either: it moves five values for each result (two written, two read, one
+    written), the two kernels, with the activation and the multiplication in their epilogues, three.
+    """
+    made = {graph.node(draft.nodes[-1]).output: draft for draft in drafts}
+    for draft in drafts:
+        gate = made.get(draft.operands.source) if draft.operands is not None else None
+        if gate is None or draft.workload is None or not any(o.op == "mul" for o in draft.workload.epilogue.ops):
+            continue
+        one, two = gate.nodes[0], draft.nodes[0]
+        reason = (
+            f"{two} is multiplied by the result of {one}: a dual GEMM needs an epilogue that stores one value for two "
+            f"columns, which no family has; as two kernels with fused epilogues they move less than one and a "
+            "pointwise kernel"
+        )
+        return Objection(reason, two)
+    return None
 
 
 def _columns(graph: Graph, draft: Draft) -> Columns | Objection:

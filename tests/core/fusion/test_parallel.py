@@ -132,3 +132,22 @@ def test_weights_made_at_run_time_and_sources_are_refused() -> None:
     z = net.op("MatMul", "x", net.const(weight(16, 24)), name="b")
     graph = net.graph(net.op("Exp", y, name="e1"), net.op("Exp", z, name="e2"))
     assert reasons(graph) == ["the epilogue of a reads s, which the other products do not"]
+
+
+@pytest.mark.parametrize("activation", ["silu", "Gelu", "Relu"])
+def test_a_gate_and_what_it_scales_are_told_apart_from_products_that_could_join(activation: str) -> None:
+    """act(x W) * (x V): two kernels with the activation in one epilogue and the multiplication in the other."""
+    net = Net(x=(8, 16))
+    gate, up = linear(net, "gate", "x", 16, 24, bias=False), linear(net, "up", "x", 16, 24, bias=False)
+    if activation == "silu":
+        gate = net.op("Mul", gate, net.op("Sigmoid", gate, name="sigmoid"), name="act")
+    else:
+        gate = net.op(activation, gate, name="act")
+    graph = net.graph(net.op("MatMul", net.op("Mul", gate, up, name="mul"), net.const(weight(24, 16)), name="down"))
+    made = plan(graph)
+    assert sorted(r.kind for r in made.regions) == [Kind.GEMM] * 3
+    told = [r.reason for r in refusals(graph, made) if "dual GEMM" in r.reason]
+    assert len(told) == 1 and "stores one value for two columns" in told[0]
+    inside = [n.name for n in graph if n.name != "down"]
+    verdict = check(graph, made, inside)
+    assert not verdict.legal and "dual GEMM" in verdict.reason
