@@ -1,8 +1,9 @@
-// Entry point and launch of CUTLASS 2.x kernels. The device adapters of CUTLASS are not used because they keep state,
+// Entry point of CUTLASS 2.x kernels. The device adapters of CUTLASS are not used because they keep state,
 // know no programmatic dependent launch, and fix the swizzle at compile time.
 #pragma once
 #include <cuda_runtime.h>
 #include "bolt/abi.h"
+#include "bolt/launch.h"
 #include "cutlass/cutlass.h"
 
 namespace bolt {
@@ -21,26 +22,6 @@ static __global__ void __launch_bounds__(Kernel::kThreadCount) entry_2x(typename
   grid_dependency();
   Kernel kernel;
   kernel(params, *reinterpret_cast<typename Kernel::SharedStorage*>(shared_storage));
-}
-
-// Launches `function` over `grid`; 0 or BOLT_E_LAUNCH.
-template <class... Formal, class... Actual>
-int launch(void (*function)(Formal...), dim3 grid, int threads, size_t shared_bytes, bool pdl, cudaStream_t stream,
-           Actual const&... arguments) {
-  if (shared_bytes >= (48 << 10) &&
-      cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)) != cudaSuccess)
-    return BOLT_E_LAUNCH;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = dim3(unsigned(threads));
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = pdl ? 1 : 0;
-  return cudaLaunchKernelEx(&config, function, arguments...) == cudaSuccess ? BOLT_OK : BOLT_E_LAUNCH;
 }
 
 // The largest power of two not above `wanted` and not more than the tiles along N, as a logarithm

@@ -1,5 +1,6 @@
 // Host side of the Hopper attention (bolt/sm90_attention_kernel.cuh): check, descriptors, launch.
 #pragma once
+#include "bolt/launch.h"
 #include "bolt/sm90_attention_kernel.cuh"
 
 namespace bolt::attention {
@@ -51,21 +52,8 @@ int hopper_run(bolt_args const& a, cudaStream_t stream) {
       map_operand<Element>(params.v, a.b1, p.v, p.value_dim, p.kv_length, p.kv_heads, p.batch, I::kColumns) &&
       map_operand<Element>(params.out, a.d, p.out, p.value_dim, p.q_length, p.heads, p.batch, kGroupRows);
   if (!mapped) return BOLT_E_UNSUPPORTED;
-  auto const kernel = hopper_attention<Config>;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kSharedBytes) != cudaSuccess) {
-    return BOLT_E_LAUNCH;
-  }
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = tiles < a.sm_count ? tiles : a.sm_count;
-  config.blockDim = I::kThreads;
-  config.dynamicSmemBytes = I::kSharedBytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = a.pdl ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, params) == cudaSuccess ? BOLT_OK : BOLT_E_LAUNCH;
+  unsigned const blocks = tiles < a.sm_count ? tiles : a.sm_count;
+  return launch(hopper_attention<Config>, dim3(blocks), I::kThreads, I::kSharedBytes, a.pdl != 0, stream, params);
 }
 
 }  // namespace bolt::attention

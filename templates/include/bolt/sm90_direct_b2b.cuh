@@ -96,21 +96,8 @@ int run_pair(bolt_args const& args, cudaStream_t stream) {
   if (int refused = check_pair<Config>(args)) return refused;
   PairPlan<Config> plan;
   if (!plan.make(args) || !plan.encode(args)) return BOLT_E_UNSUPPORTED;
-  auto kernel = conv_direct_pair<Config>;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemPerBlock) != cudaSuccess) {
-    return BOLT_E_LAUNCH;
-  }
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = plan.grid;
-  config.blockDim = Instance<Config>::kThreads;
-  config.dynamicSmemBytes = plan.smem;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = args.pdl ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, plan.params) == cudaSuccess ? BOLT_OK : BOLT_E_LAUNCH;
+  return launch<kSmemPerBlock>(conv_direct_pair<Config>, dim3(unsigned(plan.grid)), Instance<Config>::kThreads, plan.smem,
+                               args.pdl != 0, stream, plan.params);
 }
 
 }  // namespace bolt::direct
