@@ -11,23 +11,30 @@ import pytest
 from core.build.toolchain import find_toolchain
 from core.export.exporter import Origins, export
 from core.export.verify import verify
+from core.fusion.edit import fuse
+from core.fusion.plan import Kind
 from core.fusion.planner import plan
+from core.fusion.propose import propose
 from core.importer.load import load_graph
 from core.tuner.choice import estimated
 from templates import families
 from tests.core.export.models import Model
 from tests.core.export.operator_models import MODELS, exact_inputs
+from tests.core.export.test_parallel import attention, branches, gated, to_a_norm, to_products
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
 
-def exported(model, folder, gpu, sm80_only=True, conv_family=None):
-    """Export with the best-ranked candidates; the sm80 families compile in seconds."""
+def exported(model, folder, gpu, sm80_only=True, conv_family=None, fused=lambda proposal: False):
+    """Export with the best-ranked candidates; the sm80 families compile in seconds. `fused`: proposals to make."""
     if not isinstance(model, str):
         onnx.save(model, folder / "model.onnx")
         model = str(folder / "model.onnx")
     graph = load_graph(model)
     found = plan(graph)
+    for proposal in propose(graph, found, gpu.spec):
+        if fused(proposal):
+            found = fuse(found, graph, proposal.nodes)
     allowed = {n: f for n, f in families().items() if not sm80_only or not n.startswith("sm90")}
     if conv_family is not None:  # convolutions that it does not serve run through the exporter's own kernel
         allowed = {n: families()[n] for n in ("sm80_gemm", conv_family)}
@@ -71,6 +78,32 @@ def test_the_hopper_kernels_work_inside_a_library(tmp_path, gpu):
     if gpu.sm != 90:
         pytest.skip("needs compute capability 9.0")
     folder, _ = exported(conv_net(), tmp_path, gpu, sm80_only=False)
+    assert verify(folder)["ok"]
+
+
+@pytest.mark.parametrize("sm80_only", [True, False])
+@pytest.mark.parametrize("make", [attention, gated, to_products, to_a_norm, branches])
+def test_products_of_one_input_are_read_as_slices(tmp_path, gpu, make, sm80_only):
+    """Queries, keys and values of attention, gate and up, rows of further products, a norm, channels-last images."""
+    if gpu.sm != 90 and not sm80_only:
+        pytest.skip("needs compute capability 9.0")
+    folder, _ = exported(make(), tmp_path, gpu, sm80_only, fused=lambda p: p.kind is Kind.PARALLEL)
+    steps = json.loads((folder / "manifest.json").read_text())["steps"]
+    assert any(len(s.get("nodes", ())) > 1 and "gemm" in s["kernel"] for s in steps)
+    assert verify(folder)["ok"]
+
+
+@pytest.mark.parametrize("batch", [64, 2048])
+def test_a_chain_of_three_runs_inside_a_library(tmp_path, gpu, batch):
+    if gpu.sm != 90:
+        pytest.skip("needs compute capability 9.0")
+    m = Model()
+    y = m.op("Relu", m.op("Gemm", m.input(batch, 13), m.weight(512, 13, scale=0.3), m.weight(512), transB=1))
+    y = m.op("Relu", m.op("Gemm", y, m.weight(256, 512, scale=0.05), m.weight(256), transB=1))
+    model = m.build(m.op("Relu", m.op("Gemm", y, m.weight(64, 256, scale=0.05), m.weight(64), transB=1)))
+    folder, _ = exported(model, tmp_path, gpu, sm80_only=False, fused=lambda p: len(p.regions) == 3)
+    steps = json.loads((folder / "manifest.json").read_text())["steps"]
+    assert sum(s["kernel"].startswith("sm90_tower_b2b") for s in steps) == 1
     assert verify(folder)["ok"]
 
 
