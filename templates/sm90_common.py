@@ -5,7 +5,7 @@ from math import ceil, gcd
 from templates.epilogue import Epilogue
 from templates.gpu import GpuSpec
 from templates.types import DType, MatrixLayout, Residence
-from templates.workload import ConvWorkload, GemmWorkload, Pair, Workload
+from templates.workload import Chain, ConvWorkload, GemmWorkload, Pair, Workload
 
 ARCH_FLAGS = ("-gencode=arch=compute_90a,code=sm_90a",)
 # Programmatic dependent launch compiled in, used or not at each launch.
@@ -69,17 +69,18 @@ def wgmma_refusal(workload: Workload, gpu: GpuSpec, types: tuple[DType, ...] = (
     return None
 
 
-def pair_refusal(pair: Pair, gpu: GpuSpec, residence: Residence) -> str | None:
-    """What the Hopper pairs refuse whatever their shape. `residence`: where the family keeps the intermediate."""
-    refused = wgmma_refusal(pair, gpu)
+def b2b_refusal(chain: Chain, gpu: GpuSpec, residence: Residence) -> str | None:
+    """What the Hopper b2b families refuse whatever the shape. `residence`: where they keep the intermediate."""
+    refused = wgmma_refusal(chain, gpu)
     if refused:
         return refused
-    if pair.epilogue.output != pair.dtype:
-        return f"writes its operands' type {pair.dtype}, not {pair.epilogue.output}"
-    if pair.first.epilogue.has_source:
+    if chain.epilogue.output != chain.dtype:
+        return f"writes its operands' type {chain.dtype}, not {chain.epilogue.output}"
+    if chain.first.epilogue.has_source:
         return "the first epilogue reads a tensor of the intermediate's shape, which is never in memory"
-    if pair.residence not in (None, residence):
-        return f"keeps the intermediate in {_PLACES[residence]}, the plan asks for {_PLACES[pair.residence]}"
+    asked = chain.residence if isinstance(chain, Pair) else None
+    if asked not in (None, residence):
+        return f"keeps the intermediate in {_PLACES[residence]}, the plan asks for {_PLACES[asked]}"
     return None
 
 

@@ -9,7 +9,7 @@ from templates.epilogue import Epilogue, parse_epilogue
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
 from templates.sm90_b2b import geometry, rules, space
-from templates.sm90_common import EXTENDED_FLAGS, FLAGS, chain_source, im2col_refusal, pair_refusal
+from templates.sm90_common import EXTENDED_FLAGS, FLAGS, b2b_refusal, chain_source, im2col_refusal
 from templates.types import MatrixLayout, Residence
 from templates.workload import B2bConvWorkload, B2bGemmWorkload, ConvWorkload, GemmWorkload, Pair, Workload
 
@@ -39,7 +39,7 @@ class Sm90B2b:
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
         if not isinstance(workload, Pair):
             return "the family computes two products in one kernel"
-        return pair_refusal(workload, gpu, Residence.RF) or _shape_refusal(workload, gpu)
+        return b2b_refusal(workload, gpu, Residence.RF) or _shape_refusal(workload, gpu)
 
     def kernels(self, workload: Workload, gpu: GpuSpec) -> Iterator[Kernel]:
         if not isinstance(workload, Pair):

@@ -7,7 +7,7 @@ from templates.emit import render, wrap
 from templates.epilogue import Epilogue, parse_epilogue
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
-from templates.sm90_common import EXTENDED_FLAGS, chain_source, conv_refusal, pair_refusal
+from templates.sm90_common import EXTENDED_FLAGS, b2b_refusal, chain_source, conv_refusal
 from templates.sm90_direct.geometry import PATCH, ROWS
 from templates.sm90_direct_b2b import geometry, rules, space
 from templates.types import Residence
@@ -29,7 +29,7 @@ class Sm90DirectB2b:
         if not isinstance(workload, B2bConvWorkload):
             return "the family computes a convolution and the 1x1 convolution behind it"
         first = workload.first
-        refused = conv_refusal(first, gpu) or pair_refusal(workload, gpu, Residence.SMEM)
+        refused = conv_refusal(first, gpu) or b2b_refusal(workload, gpu, Residence.SMEM)
         if refused:
             return refused
         if first.stride != (1, 1):

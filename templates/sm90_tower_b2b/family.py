@@ -7,11 +7,11 @@ from templates.emit import render, wrap
 from templates.epilogue import Epilogue, parse_epilogue
 from templates.family import Candidate, Kernel, Launch, Score
 from templates.gpu import GpuSpec
-from templates.sm90_common import FLAGS
+from templates.sm90_common import EXTENDED_FLAGS, b2b_refusal, chain_source
 from templates.sm90_tower_b2b import geometry, rules, space
 from templates.sm90_tower_b2b.geometry import Tower
-from templates.types import DType, MatrixLayout, Residence
-from templates.workload import B2bGemmWorkload, Workload
+from templates.types import MatrixLayout, Residence
+from templates.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,9 @@ class Sm90Tower:
     def refuses(self, workload: Workload, gpu: GpuSpec) -> str | None:
         if not isinstance(workload, Tower):
             return "the family computes GEMMs one behind the other"
-        if gpu.sm != 90:
-            return f"wgmma needs compute capability 9.0, the GPU has {gpu.sm / 10}"
-        if isinstance(workload, B2bGemmWorkload) and workload.residence is Residence.RF:
-            return "keeps the intermediate in shared memory, the plan asks for registers"
-        if workload.dtype not in (DType.F16, DType.BF16):
-            return f"no kernel for operands of type {workload.dtype}"
-        if workload.accumulator != DType.F32:
-            return f"accumulates in f32, not in {workload.accumulator}"
-        if workload.epilogue.output != workload.dtype:
-            return f"writes its operands' type {workload.dtype}, not {workload.epilogue.output}"
-        if workload.first.epilogue.has_source:
-            return "the first epilogue reads a tensor of the intermediate's shape, which is never in memory"
+        refused = b2b_refusal(workload, gpu, Residence.SMEM)
+        if refused:
+            return refused
         if (workload.first.layout_a, workload.first.layout_b) != (MatrixLayout.ROW, MatrixLayout.COL):
             return "reads a row-major A and a column-major B"
         return _shape_refusal(workload)
@@ -101,7 +92,7 @@ class Sm90Tower:
         body = render(
             __file__,
             "kernel.cu.jinja",
-            parts=[_part(e, f"Chain{i}") for i, e in enumerate(epilogues)],
+            parts=[Part(*chain_source(e, f"Chain{i}")) for i, e in enumerate(epilogues)],
             element=kernel.dtype.cutlass,
             layers=len(epilogues),
             **asdict(instance_of(kernel)),
@@ -109,8 +100,8 @@ class Sm90Tower:
         return wrap(kernel, ("bolt/sm90_tower.cuh",), body)
 
     def flags(self, kernel: Kernel, gpu: GpuSpec) -> tuple[str, ...]:
-        # The header with the wgmma wrappers names shapes that CUTLASS declares on request only.
-        return (*FLAGS, "-DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED")
+        # Its own widths are native, but the header with the wgmma wrappers names all.
+        return EXTENDED_FLAGS
 
     def compile_seconds(self, kernel: Kernel) -> tuple[float, float]:
         return 9.0, 1.0
@@ -125,12 +116,6 @@ def epilogues_of(kernel: Kernel) -> tuple[Epilogue, ...]:
     """Of each product, the first one first."""
     params = dict(kernel.params)
     return (*(parse_epilogue(str(params[name])) for name in _INNER if name in params), kernel.epilogue)
-
-
-def _part(epilogue: Epilogue, name: str) -> Part:
-    final_relu = bool(epilogue.ops) and epilogue.ops[-1].op == "relu"
-    ops = epilogue.ops[:-1] if final_relu else epilogue.ops
-    return Part(Epilogue(ops, epilogue.output).functor(name), final_relu)
 
 
 def _shape_refusal(chain: Tower) -> str | None:

@@ -4,16 +4,16 @@ from dataclasses import dataclass
 from math import ceil
 
 from templates.epilogue import Epilogue
+from templates.sm90_common import SMEM_PER_BLOCK, chain_weight
 from templates.sm90_tower_b2b.space import CHANNELS, Instance
 from templates.workload import B2bGemmWorkload, TowerWorkload
 
-SMEM_PER_BLOCK, OVERHEAD = 232448, 2048
+OVERHEAD = 2048  # alignment to an atom of 1024 bytes, and an atom of barriers
 ROW_BYTES = 128  # a row of A or of weights x 64 of depth x 2 bytes
 MAX_STAGES, MAX_INPUT_STAGES = 16, 8
 # Rows whose accumulators a consumer thread holds without a spill, by the number of consumer groups: with chains of
 # comparisons, of exponentials, and of polynomials. Found by compiling the space for sm_90a.
 MOST_ROWS = {1: (128, 128, 128), 2: (128, 128, 128), 4: (128, 128, 64)}
-_WEIGHT = {"silu": 1, "sigmoid": 1, "gelu_tanh": 1, "gelu_erf": 2, "tanh": 2, "softplus": 2, "elu": 2}
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def weight_stage_bytes(i: Instance) -> int:
 
 def register_objection(i: Instance, epilogues: tuple[Epilogue, ...]) -> str | None:
     """Why the accumulators don't fit the registers a consumer thread gets, or None."""
-    most = MOST_ROWS[i.groups][max((_WEIGHT.get(o.op, 0) for e in epilogues for o in e.ops), default=0)]
+    most = MOST_ROWS[i.groups][chain_weight(*epilogues)]
     if i.rows > most:
         return f"accumulators of {i.rows} rows spill with these epilogues: {i.groups} warp groups hold {most}"
     return None

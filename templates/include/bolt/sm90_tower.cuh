@@ -2,6 +2,7 @@
 #pragma once
 #include <tuple>
 #include "bolt/abi.h"
+#include "bolt/launch.h"
 #include "bolt/sm90_tower_kernel.cuh"
 
 namespace bolt::tower {
@@ -114,21 +115,8 @@ int run(bolt_args const& args, cudaStream_t stream) {
   if (int refused = check<Config>(args)) return refused;
   Plan<Config> plan;
   if (!plan.make(args) || !plan.encode(args)) return BOLT_E_UNSUPPORTED;
-  auto kernel = tower<Config>;
-  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemPerBlock) != cudaSuccess) {
-    return BOLT_E_LAUNCH;
-  }
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = plan.grid;
-  config.blockDim = Instance<Config>::kThreads;
-  config.dynamicSmemBytes = plan.smem;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = args.pdl ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, plan.params) == cudaSuccess ? BOLT_OK : BOLT_E_LAUNCH;
+  return launch<kSmemPerBlock>(tower<Config>, dim3(unsigned(plan.grid)), Instance<Config>::kThreads, plan.smem,
+                               args.pdl != 0, stream, plan.params);
 }
 
 }  // namespace bolt::tower
