@@ -19,9 +19,12 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLineEdit, QTableV
 from app.document import Document
 from app.follow import Follower
 from app.format import one_line, tip
+from app.panels.hint import Hint
 from app.theme import Theme
 
 Index = QModelIndex | QPersistentModelIndex
+NO_MODEL = "Open a model, and its nodes are listed here in order."
+NO_MATCH = "No node has all of these words in its name, operator or shape."
 COLUMNS = ("Operator", "Name", "Region", "Shape")
 
 
@@ -93,7 +96,7 @@ class NodesPanel(QWidget):
         header.setStretchLastSection(True)
         header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
-        for column, width in enumerate((92, 96, 58)):
+        for column, width in enumerate((92, 96, 66)):
             header.resizeSection(column, width)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 8, 0, 0)
@@ -104,8 +107,16 @@ class NodesPanel(QWidget):
         layout.addLayout(head)
         layout.addWidget(self.table)
         self._syncing = False
+        self.empty = Hint(self.table)
+        self.model.modelReset.connect(self._say)
+        self._say()
         self.filter.textChanged.connect(self._refilter)
         self.table.selectionModel().selectionChanged.connect(self._rows_changed)
+
+    def _say(self) -> None:
+        """An empty table tells what to do."""
+        words = NO_MODEL if self.model.document is None else NO_MATCH
+        self.empty.say("" if self.model.shown else words)
 
     def set_document(self, document: Document | None) -> None:
         self.model.set_document(document)

@@ -14,10 +14,9 @@ from PySide6.QtCore import (
     Qt,
     Signal,
 )
-from PySide6.QtGui import QBrush, QColor, QPainter, QResizeEvent
+from PySide6.QtGui import QBrush, QColor, QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QLabel,
     QLineEdit,
     QListView,
     QStyle,
@@ -32,6 +31,7 @@ from app.estimates import Estimate
 from app.follow import Follower
 from app.format import micros, one_line, ratio, tip, workload_line
 from app.graph.model import box_line, region_title
+from app.panels.hint import Hint
 from app.run import Changes, State
 from app.theme import Theme, base_font, icon, pixmap
 from core.fusion.edit import bans_at
@@ -283,23 +283,15 @@ class RegionsPanel(QWidget):
         self.list.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         self.list.customContextMenuRequested.connect(self._menu)
         self.list.selectionModel().currentChanged.connect(self._current_changed)
-        self.empty = QLabel(NO_MODEL, self.list)
-        self.empty.setObjectName("muted")
-        self.empty.setWordWrap(True)
-        self.empty.setMargin(16)
-        self.empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.empty = Hint(self.list)
         self.model.modelReset.connect(self._say)
         self._syncing = False
         self._say()
 
     def _say(self) -> None:
         """An empty list tells what to do."""
-        self.empty.setVisible(not self.model.shown)
-        self.empty.setText(NO_MODEL if self.model.document is None else NO_MATCH)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        self.empty.setGeometry(self.list.rect())
+        words = NO_MODEL if self.model.document is None else NO_MATCH
+        self.empty.say("" if self.model.shown else words)
 
     def _menu(self, place: QPoint) -> None:
         """Of the row under the mouse."""

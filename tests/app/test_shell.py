@@ -219,3 +219,18 @@ def test_several_dropped_files_open_one_after_another(
     window.dropEvent(drop)
     qtbot.waitUntil(lambda: window.documents.tabs.count() == 2, timeout=WAIT_MS)
     assert [Path(d.session.source).name for d in window.documents.all] == ["small.onnx", "other.onnx"]
+
+
+def test_lists_that_have_nothing_to_show_say_what_to_do(
+    make_window: Callable[..., MainWindow], small_model: Path, qtbot: QtBot
+) -> None:
+    window = make_window()
+    for panel in (window.regions, window.nodes):
+        assert "Open a model" in panel.empty.text() and not panel.empty.isHidden()
+    open_beside(window, qtbot, str(small_model))
+    for panel in (window.regions, window.nodes):
+        assert panel.empty.isHidden()
+        panel.filter.setText("nothing is called so")
+        assert "all of these words" in panel.empty.text() and not panel.empty.isHidden()
+        panel.filter.clear()
+        assert panel.empty.isHidden()
