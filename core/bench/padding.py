@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from core.bench.shapes import fastest
 from core.bench.table import Form, Row, result
-from core.measure.measurement import Measurement, Phase
+from core.measure.measurement import Measurement
 from core.tuner.events import CandidateMeasured, Event, Listener
 from core.tuner.local import local_job
 from core.tuner.options import Options
@@ -48,9 +49,9 @@ def measure(
 def row(label: str, measurements: Sequence[Measurement]) -> Row:
     """The two forms beside each other, the vendor's kernel where it was measured."""
     ours = [m for m in measurements if m.source == "template"]
-    padded = _fastest([m for m in ours if m.candidate.startswith(f"{FAMILY}_")])
-    unpadded = _fastest([m for m in ours if not m.candidate.startswith(f"{FAMILY}_")])
-    vendor = _fastest([m for m in measurements if m.source != "template"])
+    padded = fastest([m for m in ours if m.candidate.startswith(f"{FAMILY}_")])
+    unpadded = fastest([m for m in ours if not m.candidate.startswith(f"{FAMILY}_")])
+    vendor = fastest([m for m in measurements if m.source != "template"])
     forms = {
         form: Form(m.us, m.relative_l2, m.candidate or m.detail)
         for form, m in ((UNPADDED, unpadded), (PADDED, padded), ("vendor", vendor))
@@ -65,9 +66,3 @@ def row(label: str, measurements: Sequence[Measurement]) -> Row:
         detail=padded.candidate if padded else "no padded kernel passed",
         forms=forms,
     )
-
-
-def _fastest(measurements: Sequence[Measurement]) -> Measurement | None:
-    """Of the finals if there are any: screening is rougher."""
-    finals = [m for m in measurements if m.phase is Phase.FINAL]
-    return min(finals or measurements, key=lambda m: m.us, default=None)

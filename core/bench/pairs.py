@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from core.bench.shapes import row
+from core.bench.shapes import fastest, row
 from core.bench.table import Form, result
-from core.measure.measurement import Measurement, Phase
+from core.measure.measurement import Measurement
 from core.search.words import geometries
 from core.tuner.events import CandidateMeasured, Event, Listener
-from core.tuner.job import Options
 from core.tuner.local import local_job
+from core.tuner.options import Options
 from templates.gpu import GpuSpec
 from templates.workload import Chain, Workload
 
@@ -57,7 +57,7 @@ def forms(workload: Workload, heard: Mapping[str, Sequence[Measurement]], gpu: G
     if not isinstance(workload, Chain):
         return {}
     found: dict[str, Form] = {}
-    parts = [_fastest(heard.get(part.key, ())) for part in workload.parts]
+    parts = [fastest(heard.get(part.key, ())) for part in workload.parts]
     known = [p for p in parts if p is not None]
     if len(known) == len(parts):
         names = " | ".join(p.candidate for p in known)
@@ -65,13 +65,7 @@ def forms(workload: Workload, heard: Mapping[str, Sequence[Measurement]], gpu: G
     kinds = {name: MMA_SYNC.get(g.schedule, HOPPER) for name, g in geometries(workload, gpu).items()}
     for form in FORMS[1:]:
         own = [m for m in heard.get(workload.key, ()) if kinds.get(m.candidate.partition("@")[0]) == form]
-        best = _fastest(own)
+        best = fastest(own)
         if best is not None:
             found[form] = Form(best.us, best.relative_l2, best.candidate)
     return found
-
-
-def _fastest(measurements: Sequence[Measurement]) -> Measurement | None:
-    """Of the finals if there are any: screening is rougher."""
-    finals = [m for m in measurements if m.phase is Phase.FINAL]
-    return min(finals or measurements, key=lambda m: m.us, default=None)

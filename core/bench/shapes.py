@@ -1,11 +1,12 @@
 """Suites of single workloads: each is tuned, and its winner set against the vendor in interleaved finals."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from core.bench.suites import odd
 from core.bench.table import Form, Row, result
+from core.measure.measurement import Measurement, Phase
 from core.tuner.events import Listener, WorkloadFinished
 from core.tuner.local import local_job
 from core.tuner.options import Options
@@ -47,3 +48,9 @@ def row(label: str, finished: WorkloadFinished | None, forms: Mapping[str, Form]
         forms=dict(forms or {}),
         group=group,
     )
+
+
+def fastest(measurements: Sequence[Measurement]) -> Measurement | None:
+    """Of the finals if there are any: screening is rougher."""
+    finals = [m for m in measurements if m.phase is Phase.FINAL]
+    return min(finals or measurements, key=lambda m: m.us, default=None)
