@@ -130,7 +130,7 @@ def summary_html(document: Document) -> str:
     rows = [
         ("Nodes", f"{len(graph.nodes)}, {fused} of them in fused regions"),
         ("Regions", f"{len(plan.regions)}, {len(tuned)} tuned, {len(plan.workloads)} different workloads"),
-        ("Left alone", f"{len(plan.left_alone)} nodes"),
+        ("Left alone", f"{len(plan.left_alone)} node{'s' * (len(plan.left_alone) != 1)}"),
         ("Arithmetic", f"{flops / 1e9:,.3g} GFLOP in the tuned regions"),
         *((f"in {i}", _tensor(graph, t)) for i, t in enumerate(graph.inputs)),
         *((f"out {i}", _tensor(graph, t)) for i, t in enumerate(graph.outputs)),
