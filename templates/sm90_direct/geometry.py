@@ -88,23 +88,32 @@ def _split(instance: Instance, stage: int, taps: int, chunks: int, channel_tiles
     """(pixel stages, weight stages), or why shared memory does not suffice."""
     room = SMEM_PER_SM // instance.blocks_per_sm - RESERVED_PER_BLOCK - OVERHEAD
     room -= instance.groups * _result_bytes(instance)
-    pixel_bytes, weight_stage = instance.pixel_groups * stage, _weight_stage(instance)
-    least_pixels = 2 if chunks > 1 else 1  # a pixel stage is released one chunk late
+    resident = 0
     if instance.weights == "resident":
         resident = taps // instance.taps_per_stage * chunks
         if channel_tiles != 1 or resident > MAX_RESIDENT_STAGES:
             return "all weights at once do not fit the resident instance"
-        pixel_stages = min(MAX_PIXEL_STAGES, max(0, room - resident * weight_stage) // pixel_bytes)
+    return split_room(room, instance.pixel_groups * stage, _weight_stage(instance), chunks, resident)
+
+
+def split_room(room: int, pixel_stage: int, weight_stage: int, chunks: int, resident: int = 0) -> tuple[int, int] | str:
+    """(pixel stages, weight stages) in `room` bytes, or why they don't fit; stages in bytes, of all pixel groups.
+
+    `resident`: the weight stages that stay in shared memory; 0 if they pass through a ring.
+    """
+    least_pixels = 2 if chunks > 1 else 1  # a pixel stage is released one chunk late
+    if resident:
+        pixel_stages = min(MAX_PIXEL_STAGES, max(0, room - resident * weight_stage) // pixel_stage)
         weight_stages = resident
     else:
-        pixel_stages, weight_stages = 2, max(0, room - 2 * pixel_bytes) // weight_stage
+        pixel_stages, weight_stages = 2, max(0, room - 2 * pixel_stage) // weight_stage
         if weight_stages < 2 and chunks == 1:
-            pixel_stages, weight_stages = 1, max(0, room - pixel_bytes) // weight_stage
+            pixel_stages, weight_stages = 1, max(0, room - pixel_stage) // weight_stage
         weight_stages = min(MAX_WEIGHT_STAGES, weight_stages)
         if weight_stages < 2:
-            return f"a pixel stage of {stage} bytes leaves no room for two stages of weights"
+            return f"pixel stages of {pixel_stage} bytes leave no room for two stages of weights"
     if pixel_stages < least_pixels:
-        return f"a pixel stage of {stage} bytes does not fit {least_pixels} times beside the weights"
+        return f"a pixel stage of {pixel_stage} bytes does not fit {least_pixels} times beside the weights"
     return pixel_stages, weight_stages
 
 

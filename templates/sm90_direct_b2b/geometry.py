@@ -8,13 +8,12 @@ from templates.epilogue import Epilogue
 from templates.sm90_common import RESERVED_PER_BLOCK, SMEM_PER_SM, chain_weight
 from templates.sm90_direct.geometry import (
     ATOM_BYTES,
-    MAX_PIXEL_STAGES,
     MAX_RESIDENT_STAGES,
-    MAX_WEIGHT_STAGES,
     OVERHEAD,
     ROW_BYTES,
     Blocks,
     lay_blocks,
+    split_room,
 )
 from templates.sm90_direct_b2b.space import CHANNELS, Instance
 from templates.workload import B2bConvWorkload
@@ -84,21 +83,7 @@ def register_objection(i: Instance, inner: Epilogue, outer: Epilogue) -> str | N
 
 def _split(i: Instance, stage: int, needed: int, chunks: int) -> tuple[int, int] | str:
     """(pixel stages, weight stages), or why shared memory does not suffice. `needed`: weight stages of a tile."""
+    if i.resident and needed > MAX_RESIDENT_STAGES:
+        return f"{needed} stages of weights are more than the {MAX_RESIDENT_STAGES} that may stay resident"
     room = SMEM_PER_SM // i.blocks_per_sm - RESERVED_PER_BLOCK - OVERHEAD - results_bytes(i)
-    pixel_bytes, weight_stage = i.pixel_groups * stage, weight_stage_bytes(i)
-    least_pixels = 2 if chunks > 1 else 1  # a pixel stage is released one chunk late
-    if i.resident:
-        if needed > MAX_RESIDENT_STAGES:
-            return f"{needed} stages of weights are more than the {MAX_RESIDENT_STAGES} that may stay resident"
-        pixel_stages = min(MAX_PIXEL_STAGES, max(0, room - needed * weight_stage) // pixel_bytes)
-        weight_stages = needed
-    else:
-        pixel_stages, weight_stages = 2, max(0, room - 2 * pixel_bytes) // weight_stage
-        if weight_stages < 2 and chunks == 1:
-            pixel_stages, weight_stages = 1, max(0, room - pixel_bytes) // weight_stage
-        weight_stages = min(MAX_WEIGHT_STAGES, weight_stages)
-        if weight_stages < 2:
-            return f"a pixel stage of {stage} bytes leaves no room for two stages of weights beside the intermediate"
-    if pixel_stages < least_pixels:
-        return f"a pixel stage of {stage} bytes does not fit {least_pixels} times beside weights and intermediate"
-    return pixel_stages, weight_stages
+    return split_room(room, i.pixel_groups * stage, weight_stage_bytes(i), chunks, needed if i.resident else 0)
