@@ -5,12 +5,10 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <vector>
 
 #include "bolt/sm80_ptx.cuh"
@@ -30,9 +28,6 @@ inline unsigned char* at(uint32_t address) { return bolt::attention::shared + (a
 // The 128-byte swizzle is a function of the address: 16-byte units of a row are exchanged by the row's number.
 inline unsigned char* swizzled(uint32_t address) { return at(address ^ (address >> 7 & 7) << 4); }
 
-inline std::mutex mutex;
-inline std::condition_variable changed;
-
 struct Mbarrier {
   int arrivals = 0, missing = 0;
   int64_t bytes = 0;
@@ -41,32 +36,27 @@ struct Mbarrier {
     if (missing > 0 || bytes != 0) return;
     missing = arrivals;
     phase ^= 1;
-    changed.notify_all();
   }
 };
 inline std::map<uint32_t, Mbarrier> mbarriers;
 
 inline void barrier_init(uint32_t barrier, int arrivals) {
-  std::lock_guard lock(mutex);
   mbarriers[barrier] = {arrivals, arrivals};
 }
 inline void barrier_init_fence() {}
 inline void barrier_arrive(uint32_t barrier) {
-  std::lock_guard lock(mutex);
   Mbarrier& b = mbarriers.at(barrier);
   if (--b.missing < 0) std::abort();
   b.advance();
 }
 inline void barrier_arrive_expect(uint32_t barrier, int bytes) {
-  std::lock_guard lock(mutex);
   Mbarrier& b = mbarriers.at(barrier);
   b.bytes += bytes;
   if (--b.missing < 0) std::abort();
   b.advance();
 }
 inline void barrier_wait(uint32_t barrier, uint32_t parity) {
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return mbarriers.at(barrier).phase != parity; });
+  emulator::until([&] { return mbarriers.at(barrier).phase != parity; });
 }
 
 struct Ring {
@@ -88,18 +78,15 @@ inline uint64_t arrive(int id, int threads) {
   if (++n.arrived == threads) {
     n.arrived = 0;
     ++n.rounds;
-    changed.notify_all();
   }
   return round;
 }
 inline void named_arrive(int id, int threads) {
-  std::lock_guard lock(mutex);
   arrive(id, threads);
 }
 inline void named_sync(int id, int threads) {
-  std::unique_lock lock(mutex);
   uint64_t const round = arrive(id, threads);
-  changed.wait(lock, [&] { return named[id].rounds != round; });
+  emulator::until([&] { return named[id].rounds != round; });
 }
 
 struct Map {
@@ -131,7 +118,6 @@ inline void load_4d(uint32_t to, CUtensorMap const* map, uint32_t barrier, int x
     std::memcpy(swizzled(address), &value, 2);
     bytes += 2;
   });
-  std::lock_guard lock(mutex);
   Mbarrier& b = mbarriers.at(barrier);
   b.bytes -= bytes;
   b.advance();
@@ -148,15 +134,18 @@ inline void launch_dependents() {}
 inline void wait_for_previous_grid() {}
 
 // What this thread has enqueued, by committed group.
-inline thread_local std::vector<std::function<void()>> open_group;
-inline thread_local std::vector<std::vector<std::function<void()>>> groups;
+using Group = std::vector<std::function<void()>>;
+inline Group open_groups[1024];
+inline std::vector<Group> committed[1024];
 inline void wgmma_fence() {}
 inline void wgmma_commit() {
-  groups.push_back(std::move(open_group));
-  open_group.clear();
+  Group& open = open_groups[threadIdx.x];
+  committed[threadIdx.x].push_back(std::move(open));
+  open.clear();
 }
 template <int kPending>
 void wgmma_wait() {
+  auto& groups = committed[threadIdx.x];
   while (groups.size() > kPending) {
     for (auto& work : groups.front()) work();
     groups.erase(groups.begin());

@@ -35,7 +35,7 @@ struct Descriptor {
 // Accumulator i of a thread: row warp * 16 + lane / 4 + 8 (i / 2 % 2), column 8 (i / 4) + 2 (lane % 4) + i % 2.
 template <class Element, int kCount>
 void wgmma(float (&d)[kCount], uint64_t a, uint64_t b, bool accumulate) {
-  open_group.push_back([&d, a, b, accumulate] {
+  open_groups[threadIdx.x].push_back([&d, a, b, accumulate] {
     Descriptor const left(a), right(b);
     int const warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     for (int i = 0; i < kCount; ++i) {
@@ -51,7 +51,7 @@ void wgmma(float (&d)[kCount], uint64_t a, uint64_t b, bool accumulate) {
 
 template <class Element, int kCount>
 void wgmma(float (&d)[kCount], uint32_t const (&a)[4], uint64_t b, bool accumulate) {
-  open_group.push_back([&d, &a, b, accumulate] {
+  open_groups[threadIdx.x].push_back([&d, &a, b, accumulate] {
     Descriptor const right(b);
     struct Registers {
       uint32_t a[4];
