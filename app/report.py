@@ -1,6 +1,7 @@
 """One HTML page of the whole project, complete in itself: facts, graph, plan, every figure, the charts."""
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QObject, QRectF
 from PySide6.QtGui import QImage, QPainter
 from PySide6.QtWidgets import QFileDialog
 
+from app.background import Job
 from app.charts import gains
 from app.charts.picture import Context
 from app.charts.view import ChartView
@@ -20,7 +22,7 @@ from app.panels.chart_facts import whole_context
 from app.panels.charts import CHARTS, PLANS, RUNS
 from app.panels.region_html import reproduce
 from app.theme import theme
-from core.errors import BoltError
+from core.errors import BoltError, RecordError
 from core.files import write_atomically
 
 if TYPE_CHECKING:
@@ -49,12 +51,12 @@ class ReportControl(QObject):
         gpu = self.window.tuning.gpu
         self.window.background.start(
             f"writing {path.name}",
-            whole_context(document, gpu),
-            lambda context: self._write(path, document, context),
+            _context(document, gpu),
+            lambda found: self._write(path, document, *found),
             self.window.messages.show_error,
         )
 
-    def _write(self, path: Path, document: Document, context: Context) -> None:
+    def _write(self, path: Path, document: Document, context: Context, missing: str) -> None:
         try:
             write_atomically(path, report_html(document, context))
         except OSError as error:
@@ -62,7 +64,23 @@ class ReportControl(QObject):
             what = f"can't write the report to {path}: {error.strerror or error}"
             self.window.messages.show_error(BoltError(what, remedy))
             return
-        self.window.messages.show_text("done", f"The report is in {path}.")
+        if missing:
+            self.window.messages.show_text("warning", f"The report is in {path}, without fusion gains: {missing}")
+        else:
+            self.window.messages.show_text("done", f"The report is in {path}.")
+
+
+def _context(document: Document, gpu: str) -> Callable[[Job], tuple[Context, str]]:
+    """What the charts need, and why some of it is missing: records that can't be read must not cost the report."""
+    wanted = whole_context(document, gpu)
+
+    def work(job: Job) -> tuple[Context, str]:
+        try:
+            return wanted(job), ""
+        except RecordError as error:
+            return Context(gpu), str(error)
+
+    return work
 
 
 def report_html(document: Document, context: Context) -> str:

@@ -9,6 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from app.charts.picture import Context
 from app.window import MainWindow
+from core.errors import RecordError
 from core.gains import Gain, Gains, Way
 from core.records.exchange import read_file
 from core.records.store import Records
@@ -89,6 +90,20 @@ def test_the_report_draws_what_fusion_gains(window: MainWindow, qtbot: QtBot) ->
     gain = Gain("r0", Way.EPILOGUE, True, 12.0, (("bare", 11.5),), "relu", "replayed")
     text = report_html(window.document, Context("h200", gains=Gains((gain,), 0)))
     assert "<h2>Fusion gains</h2>" in text and "one kernel" in text
+
+
+def test_records_that_can_not_be_read_do_not_cost_the_report(
+    window: MainWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RecordError("the record database is damaged", "delete it")
+
+    qtbot.waitUntil(lambda: not window.background.busy, timeout=WAIT_MS)
+    monkeypatch.setattr("core.records.store.Records", broken)
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a, **k: (str(tmp_path / "r"), ""))
+    window.commands["report"].trigger()
+    qtbot.waitUntil((tmp_path / "r.html").is_file, timeout=WAIT_MS)
+    assert "without fusion gains: the record database is damaged" in window.messages.text.text()
 
 
 def test_names_in_the_report_are_text(window: MainWindow, qtbot: QtBot, tmp_path: Path) -> None:
