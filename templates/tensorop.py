@@ -192,13 +192,13 @@ def tile_objection(tile: Tile, m: int, n: int, alignment: int, itemsize: int, gp
 # of wgmma ones there; elsewhere they are the native path and reach what CUTLASS's own profiler shows on an A100.
 _PEAK_SHARE = {90: 0.58, 100: 0.58}
 _NATIVE_SHARE = 0.86
-_LATENCY_US = 0.75  # one K step that waits for DRAM or L2
-_BLOCK_US = 1.3  # a block's start, its first loads and its epilogue
+_LATENCY_US = 0.65  # one K step that waits for DRAM or L2
+_BLOCK_US = 1.5  # a block's start, its first loads and its epilogue
 # Bytes of D and the source that an SM moves through its epilogues in a clock; fitted to resources/records of the H200.
-_EPILOGUE_BYTES_PER_CLOCK = 12.0
-LAUNCH_US = 2.0  # from one kernel's end to the next one's first block, in a CUDA graph
+_EPILOGUE_BYTES_PER_CLOCK = 11.0
+LAUNCH_US = 2.1  # from one kernel's end to the next one's first block, in a CUDA graph
 PDL_GAIN_US = 1.0  # measured: worth about 1 us a kernel in a chain
-_REDUCE_US = 3.5  # the second kernel of split-K beyond the bytes it moves, launched without PDL
+_REDUCE_US = 2.4  # the second kernel of split-K beyond the bytes it moves, launched without PDL
 _L2_OVER_DRAM = 1.8  # L2 bandwidth against DRAM's; only their order matters here
 
 

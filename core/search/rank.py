@@ -16,9 +16,11 @@ NEAR = 0.9
 _TILE_SHARE = 6  # of the candidates, at most one in so many (and never fewer than two) may share a tile
 # Estimates of one family against another are coarser still: every family whose best estimate is within this factor of
 # the best of all gets at least one in so many of the places, the others one place each, unless they are further off
-# than any estimate has erred (resources/records: by up to 4.3 times).
+# than families can be confused (resources/records: of those measured on one workload the winner was never estimated at
+# more than 1.4 times the best, twice that for families not yet measured). The second family may be further off, for
+# workloads on which the first fails.
 _RIVAL = 1.5
-_NO_CHANCE = 10.0
+_NO_CHANCE, _SECOND_NO_CHANCE = 3.0, 10.0
 _FAMILY_SHARE = 4
 # Within a family sizes have neighbours whose estimates err alike; what is named (a schedule, an iterator) has none.
 # Each combination of names whose best estimate is so near to the family's best gets at least one in so many places.
@@ -144,7 +146,9 @@ def _choose(
 def _places(near: list[Ranked], limit: int) -> list[tuple[int, list[Ranked]]]:
     """How many places each family and style has for certain, and its kernels; one for each family comes first."""
     best = near[0].score.us if near else 0.0
-    families = [g for g in _grouped(near, lambda kernel: kernel.family) if g[0].score.us <= _NO_CHANCE * best]
+    grouped = _grouped(near, lambda kernel: kernel.family)
+    reach = (_NO_CHANCE, _SECOND_NO_CHANCE)
+    families = [g for i, g in enumerate(grouped) if g[0].score.us <= reach[i == 1] * best]
     rivals = [g for g in families if g[0].score.us <= _RIVAL * best]
     styles = [s for g in rivals for s in _grouped(g, _style_of) if s[0].score.us <= _NEAR_STYLE * g[0].score.us]
     sizes = [s for g in rivals for s in _grouped(g, _size_of) if s[0].score.us <= _NEAR_SIZE * g[0].score.us]

@@ -21,15 +21,25 @@ from templates.sm90_common import (
     mainloop_stages,
     wgmma_clocks,
 )  # fmt: skip
+from templates.sm90_power import power_us
 from templates.workload import ConvWorkload
 
 # Clocks and bytes a clock of an H100/H200: those with which the estimates are nearest to [3], used for nothing but
 # ranking (tests/templates/test_sm90_ranking.py says how near).
-FILL_CLOCKS = 1250.0  # latency of the first pixels and weights from memory
-EPILOGUE_CLOCKS = 50.0
-EPILOGUE_BYTES_PER_CLOCK = 16.0
-PINGPONG_STEP_CLOCKS, COOPERATIVE_STEP_CLOCKS = 2.0, 115.0  # barrier round of a k tile: one group releases it, or two
-CLUSTER_LOSS = 0.1  # for each further CTA that a cluster keeps in step
+FILL_CLOCKS = 1200.0  # latency of the first pixels and weights from memory
+EPILOGUE_CLOCKS = 25.0
+EPILOGUE_BYTES_PER_CLOCK = 28.0
+PINGPONG_STEP_CLOCKS, COOPERATIVE_STEP_CLOCKS = 2.0, 26.0  # barrier round of a k tile: one group releases it, or two
+CLUSTER_LOSS = 0.15  # for each further CTA that a cluster keeps in step: pixels come unevenly
+# Where power is the limit, a byte that reaches an SM costs as much as this many operations, and products alone would
+# run this much faster than they do with their loads (32x112x112x64: 192x128 87 us, 256x64 102, 128x64 110) [3].
+OPERATIONS_PER_BYTE, BARE_PRODUCTS = 17.0, 1.36
+# Every CTA reads the same weights at about the same time, pixels are its own: a byte of weights takes as much of L2
+# as this share of a byte of pixels (32x7x7x512: 64x128 14.9 us, 128x64 18.8) [3].
+WEIGHT_SHARE = 0.85
+# Channels that are no multiple of 64 leave pixels across the 128-byte lines of L2: all loads are slower by as much, the
+# shallow tiles' too (32x28x28x96 with 32 channels a step, 32x56x56x48) [3].
+LINE_CHANNELS, STRADDLE_LOSS = 64, 1.35
 BARRIER_BYTES = 256  # kBarrierBytes in include/bolt/sm90_conv.hpp
 
 
@@ -46,6 +56,7 @@ class Shape:
     tiles_m: int
     tiles_n: int
     steps: int  # of the mainloop: channel chunks x filter taps
+    straddles: bool  # pixels lie across lines of L2
     tile_slots: int
 
     @property
@@ -68,6 +79,7 @@ def lay(kernel: Kernel, workload: ConvWorkload, gpu: GpuSpec) -> Shape:
     return Shape(
         m, n, k, cluster_m, cluster_n, kernel["schedule"] == "cooperative",
         ceil(gemm_m / m), ceil(gemm_n / n), ceil(workload.c / k) * workload.r * workload.s,
+        workload.c % LINE_CHANNELS != 0,
         gpu.sm_count // cluster * cluster,
     )  # fmt: skip
 
@@ -85,8 +97,9 @@ def tile_clocks(shape: Shape) -> float:
     products = shape.tile_m / 64 * shape.tile_k / 16 * wgmma_clocks(shape.tile_n)
     pixels, weights = shape.tile_m * shape.tile_k * 2, shape.tile_n * shape.tile_k * 2
     own_pixels, own_weights = pixels / shape.cluster_n, weights / shape.cluster_m
-    from_l2 = (own_pixels + own_weights) * min(shape.tiles, shape.tile_slots) / L2_BYTES_PER_CLOCK
+    from_l2 = (own_pixels + WEIGHT_SHARE * own_weights) * min(shape.tiles, shape.tile_slots) / L2_BYTES_PER_CLOCK
     loads = max(from_l2, (pixels + weights) / SM_BYTES_PER_CLOCK, own_pixels / IM2COL_BYTES_PER_CLOCK)
+    loads *= STRADDLE_LOSS if shape.straddles else 1.0
     return shape.steps * (
         max(products, loads) + (COOPERATIVE_STEP_CLOCKS if shape.cooperative else PINGPONG_STEP_CLOCKS)
     )
@@ -112,8 +125,9 @@ def score(candidate: Candidate, workload: ConvWorkload, gpu: GpuSpec) -> Score:
     shape = lay(kernel, workload, gpu)
     clocks = grid_clocks(shape, workload) * depth_penalty(stages(kernel, gpu), shape)
     clocks = clocks * (1.0 + CLUSTER_LOSS * (shape.cluster_m * shape.cluster_n - 1)) + FILL_CLOCKS
-    # Short kernels run at the full clock; power holds long dense ones at the sustained rate of the whole GPU [3].
-    compute_us = max(clocks / gpu.clock_mhz, workload.flops / (gpu.tensor_tflops * 1e6))
+    fetched = (shape.tile_m + shape.tile_n) * shape.tile_k * 2 * shape.steps * shape.tiles
+    held_us = power_us(workload.flops, fetched, OPERATIONS_PER_BYTE, BARE_PRODUCTS, gpu)
+    compute_us = max(clocks / gpu.clock_mhz, held_us)
     memory_us = conv_bytes(workload) / (gpu.dram_gbs * 1e3)
     us = max(compute_us, memory_us) + MEMORY_OVERLAP_LOSS * min(compute_us, memory_us)
     us += LAUNCH_US - PDL_US * candidate.launch.pdl

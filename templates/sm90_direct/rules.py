@@ -8,15 +8,18 @@ from math import ceil
 
 from templates.family import Launch, Score
 from templates.gpu import GpuSpec
-from templates.sm90_common import overlapped, sustained_hz, wgmma_clocks
+from templates.sm90_common import MEMORY_OVERLAP_LOSS, overlapped, wgmma_clocks
 from templates.sm90_direct.geometry import CHANNELS, PATCH, ROW_BYTES, ROWS, Geometry, lay
 from templates.sm90_direct.space import Instance
+from templates.sm90_power import power_us
 from templates.workload import ConvWorkload
 
-L2_BYTES_PER_CLOCK = 80.0
-TAP_CLOCKS = 20.0  # barrier round of a weight stage
-FILL_CLOCKS = 1800.0  # first pixels and weights from memory until the first wgmma
-EPILOGUE_CLOCKS_PER_PIXEL = 8.0
+L2_BYTES_PER_CLOCK = 44.0
+TAP_CLOCKS = 8.0  # barrier round of a weight stage
+TURN_CLOCKS = 20.0  # of a group that has the tensor cores for itself: nothing covers its round
+FILL_CLOCKS = 2770.0  # first pixels and weights from memory until the first wgmma
+EPILOGUE_CLOCKS_PER_PIXEL = 1.7
+BARE_PRODUCTS = 1.25  # what power allows, against the rate of products that fetch their operands for each tap
 LAUNCH_US, PDL_US = 2.2, 1.0
 
 
@@ -27,7 +30,8 @@ def step_clocks(instance: Instance, workload: ConvWorkload, geometry: Geometry) 
     """
     taps = workload.r * workload.s * geometry.chunks
     products = instance.groups * taps * CHANNELS / 16 * wgmma_clocks(instance.pixels)
-    products += taps / instance.taps_per_stage * TAP_CLOCKS
+    turn = TURN_CLOCKS * instance.groups if instance.weights == "alternate" else TAP_CLOCKS
+    products += taps / instance.taps_per_stage * turn
     loaded = float(instance.pixel_groups * geometry.chunks * geometry.box_bytes)
     if instance.weights != "resident":
         loaded += taps * CHANNELS * instance.channel_groups * ROW_BYTES
@@ -56,9 +60,11 @@ def score(instance: Instance, launch: Launch, workload: ConvWorkload, gpu: GpuSp
     )
     step = step_clocks(instance, workload, geometry) * instance.blocks_per_sm
     clocks = FILL_CLOCKS + rounds * (step + exposed_epilogue(instance)) + EPILOGUE_CLOCKS_PER_PIXEL * instance.pixels
-    compute_us = clocks / sustained_hz(gpu) * 1e6
+    # A kernel with a long loop over taps draws more power than it may at the full clock; a short one never gets there.
+    compute_us = max(clocks / gpu.clock_mhz, power_us(workload.flops, 0.0, 0.0, BARE_PRODUCTS, gpu))
     memory_us = workload.bytes / (gpu.dram_gbs * 1e3)
-    us = overlapped(compute_us, memory_us) + LAUNCH_US - PDL_US * launch.pdl
+    us = max(compute_us, memory_us) + MEMORY_OVERLAP_LOSS * min(compute_us, memory_us)
+    us += LAUNCH_US - PDL_US * launch.pdl
     used = workload.n * workload.p * workload.q / (geometry.blocks * instance.pixels)
     shape = "rows" if launch.variant == ROWS else "8-wide patches"
     why = (

@@ -15,25 +15,30 @@ from templates.sm90_common import (
     LAUNCH_US,
     MEMORY_OVERLAP_LOSS,
     PDL_US,
-    SM_BYTES_PER_CLOCK,
     cluster_slots,
     epilogue_smem,
     mainloop_stages,
     wgmma_clocks,
 )  # fmt: skip
 from templates.sm90_gemm.space import Point, point_of
+from templates.sm90_power import power_us
 from templates.workload import GemmWorkload
 
 # Rates and latencies of an H100/H200, in bytes a clock and clocks: those with which the estimates are nearest to [4],
 # used for nothing but ranking (tests/templates/test_sm90_ranking.py says how near).
-FILL_CLOCKS = 1500.0  # latency of the first loads from memory
-EPILOGUE_CLOCKS = 520.0
+FILL_CLOCKS = 1400.0  # latency of the first loads from memory
+EPILOGUE_CLOCKS = 260.0
 EPILOGUE_BYTES_PER_CLOCK = 20.0
+SM_BYTES_PER_CLOCK = 128.0  # what shared memory takes in, tiles that a cluster shares included
+FABRIC_BYTES_PER_CLOCK = 8500.0  # the same into all SMs together: multicast spares L2 reads, not deliveries
 STREAM_K_FIXUP_CLOCKS = 9000.0  # partial tiles through memory, and the memset before the kernel
-PINGPONG_STEP_CLOCKS, COOPERATIVE_STEP_CLOCKS = 6.0, 60.0  # barrier round of a k tile: one group releases it, or two
-CLUSTER_LOSS = 0.04  # for each further CTA that a cluster keeps in step
-# Sixteen columns of a tile: slower than 32 for each step by as much, whatever the cluster (32x1000x2048) [4].
-NARROW_COLUMNS, NARROW_STEP_CLOCKS = 16, 100.0
+# Barrier round of a k tile: one group releases it, or two do. The other group's products hide it in pingpong, unless a
+# CTA has one tile only: there a k tile of 128 halves what nothing hides (49x512x2048).
+PINGPONG_STEP_CLOCKS, ALONE_STEP_CLOCKS, COOPERATIVE_STEP_CLOCKS = 4.0, 60.0, 115.0
+CLUSTER_LOSS = 0.015  # for each further CTA that a cluster keeps in step
+# Tiles of sixteen columns begin and end sooner than those of 32 (3025x16x64, one step: by 0.2 us), but ask for A twice
+# as often, which costs as much for each 64 of K where CTAs on all SMs do (196x512x1024), and nothing where few do [4].
+NARROW_COLUMNS, NARROW_GAIN_CLOCKS, NARROW_STEP_CLOCKS = 16, 350.0, 145.0
 # Where power is the limit, a byte from L2 costs as much as this many operations (4096x4096x4096: the tile of 128x128
 # in pairs is 5 % behind that of 128x256), and products alone would run this much faster than they do with their loads.
 OPERATIONS_PER_L2_BYTE, BARE_PRODUCTS = 14.0, 1.07
@@ -99,26 +104,23 @@ def tile_clocks(shape: Shape, itemsize: int) -> float:
     """
     p = shape.point
     products = p.tile_m / 64 * p.tile_k / 16 * wgmma_clocks(p.tile_n) * itemsize / 2  # a tf32 wgmma takes half the k
-    from_l2 = step_bytes(shape, itemsize) * shape.active
+    from_l2 = step_bytes(shape, itemsize) * shape.active / L2_BYTES_PER_CLOCK
     into_sm = (p.tile_m + p.tile_n) * p.tile_k * itemsize
-    step = max(products, from_l2 / L2_BYTES_PER_CLOCK, into_sm / SM_BYTES_PER_CLOCK)
-    step += PINGPONG_STEP_CLOCKS if p.schedule == "pingpong" else COOPERATIVE_STEP_CLOCKS
+    step = max(products, from_l2, into_sm / SM_BYTES_PER_CLOCK, into_sm * shape.active / FABRIC_BYTES_PER_CLOCK)
+    if p.schedule != "pingpong":
+        step += COOPERATIVE_STEP_CLOCKS
+    else:
+        step += PINGPONG_STEP_CLOCKS if shape.rounds > 1 else ALONE_STEP_CLOCKS
     if p.tile_n <= NARROW_COLUMNS:
-        step += NARROW_STEP_CLOCKS * p.tile_k / 64
+        step += NARROW_STEP_CLOCKS * p.tile_k / 64 * shape.active / shape.tile_slots
     return shape.k_tiles * step
-
-
-def power_us(shape: Shape, workload: GemmWorkload, gpu: GpuSpec) -> float:
-    """Short kernels run at the full clock; power holds long dense ones at a rate of the whole GPU [4]."""
-    size = workload.dtype.itemsize
-    fetched = step_bytes(shape, size) * shape.k_tiles * shape.tiles
-    return (workload.flops * size / 2 + OPERATIONS_PER_L2_BYTE * fetched) / (gpu.tensor_tflops * BARE_PRODUCTS * 1e6)
 
 
 def fill_clocks(shape: Shape, itemsize: int) -> float:
     """Until the first products: a latency and the first stage, so short problems prefer a small k tile [1]."""
     p = shape.point
-    return FILL_CLOCKS + (p.tile_m + p.tile_n) * p.tile_k * itemsize / SM_BYTES_PER_CLOCK
+    gain = NARROW_GAIN_CLOCKS if p.tile_n <= NARROW_COLUMNS else 0.0
+    return FILL_CLOCKS + (p.tile_m + p.tile_n) * p.tile_k * itemsize / SM_BYTES_PER_CLOCK - gain
 
 
 def epilogue_clocks(shape: Shape, workload: GemmWorkload) -> float:
@@ -149,11 +151,13 @@ def depth_penalty(depth: int, shape: Shape) -> float:
 def score(candidate: Candidate, workload: GemmWorkload, gpu: GpuSpec) -> Score:
     kernel = candidate.kernel
     shape = lay(kernel, workload, gpu)
-    depth, p = stages(kernel, gpu), shape.point
+    depth, p, size = stages(kernel, gpu), shape.point, workload.dtype.itemsize
     clocks = grid_clocks(shape, workload) * depth_penalty(depth, shape)
     clocks = clocks * (1.0 + CLUSTER_LOSS * (p.cluster_m * p.cluster_n - 1))
-    clocks += fill_clocks(shape, workload.dtype.itemsize)
-    compute_us = max(clocks / gpu.clock_mhz, power_us(shape, workload, gpu))
+    clocks += fill_clocks(shape, size)
+    fetched = step_bytes(shape, size) * shape.k_tiles * shape.tiles
+    held_us = power_us(workload.flops * size / 2, fetched, OPERATIONS_PER_L2_BYTE, BARE_PRODUCTS, gpu)
+    compute_us = max(clocks / gpu.clock_mhz, held_us)
     memory_us = workload.bytes / (gpu.dram_gbs * 1e3)
     us = max(compute_us, memory_us) + MEMORY_OVERLAP_LOSS * min(compute_us, memory_us)
     us += LAUNCH_US - PDL_US * candidate.launch.pdl

@@ -21,11 +21,12 @@ from templates.gpu import KNOWN_GPUS
 from templates.workload import Workload, parse_workload
 
 H200 = KNOWN_GPUS["h200"]
-# Of these families: median and worst regret of the estimates' first choice, and the spread (standard deviation of the
-# logarithm) of estimate over measurement.
+# Of these families: median and worst regret of the estimates' first choice, worst regret of the best of the first four,
+# and the spread (standard deviation of the logarithm) of estimate over measurement.
 BOUNDS = {
-    "sm90_gemm": (0.01, 0.10, 0.08), "sm90_conv": (0.01, 0.15, 0.09), "sm90_direct": (0.04, 0.31, 0.09),
-    "sm80_gemm": (0.01, 0.08, 0.11),
+    "sm90_gemm": (0.015, 0.12, 0.12, 0.09), "sm90_conv": (0.015, 0.25, 0.13, 0.12),
+    "sm90_direct": (0.03, 0.11, 0.02, 0.09), "sm90_stem": (0.03, 0.05, 0.05, 0.07),
+    "sm80_gemm": (0.01, 0.28, 0.03, 0.16),
 }  # fmt: skip
 
 
@@ -53,14 +54,30 @@ def of_family(name: str) -> dict[Workload, list[tuple[float, Candidate]]]:
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_the_first_choice_is_near_the_best_that_was_measured(name):
-    family, regrets, errors = families()[name], [], []
+    family, regrets, of_four, errors = families()[name], [], [], []
     for workload, pairs in of_family(name).items():
         estimates = [family.score(candidate, workload, H200).us for _, candidate in pairs]
-        regrets.append(pairs[estimates.index(min(estimates))][0] / pairs[0][0] - 1)
+        order = sorted(range(len(pairs)), key=estimates.__getitem__)
+        regrets.append(pairs[order[0]][0] / pairs[0][0] - 1)
+        of_four.append(pairs[min(order[:4])][0] / pairs[0][0] - 1)
         errors += [math.log(e / us) for e, (us, _) in zip(estimates, pairs, strict=True)]
-    at_median, at_worst, spread = BOUNDS[name]
+    at_median, at_worst, at_worst_of_four, spread = BOUNDS[name]
     assert median(regrets) <= at_median and max(regrets) <= at_worst, sorted(regrets)[-4:]
-    assert pstdev(errors) <= spread and abs(mean(errors)) <= 0.15, (pstdev(errors), mean(errors))
+    assert max(of_four) <= at_worst_of_four, sorted(of_four)[-4:]
+    assert pstdev(errors) <= spread and abs(mean(errors)) <= 0.1, (pstdev(errors), mean(errors))
+
+
+def test_of_all_measured_kernels_the_first_of_the_estimates_hold_one_near_the_best():
+    """Over all families, as the order alone would take them: what a shorter list would cost."""
+    bounds = {4: (0.015, 0.20), 8: (0.004, 0.07), 16: (0.001, 0.01)}  # mean and worst regret
+    losses: dict[int, list[float]] = {limit: [] for limit in bounds}
+    for workload, pairs in measured().items():
+        estimates = [families()[c.kernel.family].score(c, workload, H200).us for _, c in pairs]
+        order = sorted(range(len(pairs)), key=estimates.__getitem__)
+        for limit, found in losses.items():
+            found.append(pairs[min(order[:limit])][0] / pairs[0][0] - 1)
+    for limit, (at_mean, at_worst) in bounds.items():
+        assert mean(losses[limit]) <= at_mean and max(losses[limit]) <= at_worst, sorted(losses[limit])[-4:]
 
 
 def test_of_the_measured_kernels_one_near_the_best_is_still_tried():
