@@ -4,11 +4,14 @@ Run by hand on a Hopper GPU with torch: ``python -m tests.gpu.bench_stem``. CUDA
 than twice the L2, median of the replays.
 """
 
+import argparse
 import ctypes
 import time
+from pathlib import Path
 
 import torch
 
+from core.bench.table import Row, result, store, text
 from core.measure.args import args_of
 from templates import families
 from templates.family import Kernel
@@ -20,6 +23,7 @@ from tests.gpu.test_kernels_sm90 import spec
 
 STEM = families()["sm90_stem"]
 SHOWN = 8
+LARGEST_ERROR = 2e-3  # relative L2 against cuDNN, both rounded to fp16
 
 
 def conv(n: int, size: int, c: int, k: int, taps: int, pad: int, stride: int) -> ConvWorkload:
@@ -45,17 +49,17 @@ def peer_us(sets: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], w: Conv
     return graph_us([lambda a=a, b=b: peer(w, a, b, bias) for a, b, _ in sets])
 
 
-def measure(w: ConvWorkload, gpu: GpuSpec, kernels: Kernels) -> list[str]:
-    """A line for the peer, then the fastest configurations."""
+def measure(w: ConvWorkload, gpu: GpuSpec, kernels: Kernels) -> tuple[list[Row], list[str]]:
+    """A row for each peer, and the lines of the fastest configurations."""
     copies = min(40, max(3, int(2.2 * gpu.l2_bytes / w.bytes) + 1))
     sets = [inputs(w) for _ in range(copies)]
     bias = torch.rand(w.k, device="cuda").half()
-    peers = [f"cuDNN C={w.c} {peer_us(sets, w, bias):.2f}"]
+    peers = {f"cuDNN, {w.c} channels": peer_us(sets, w, bias)}
     if w.c == 4:  # dense memory of three channels: what a framework gives cuDNN
         three = [(a[..., :3].contiguous(), b[..., :3].contiguous(), d) for a, b, d in sets]
-        peers.append(f"C=3 {peer_us(three, w, bias):.2f}")
+        peers["cuDNN, 3 channels"] = peer_us(three, w, bias)
     wanted = peer(w, sets[0][0], sets[0][1], bias).float()
-    lines = []
+    found = []
     for kernel in legal_kernels(w, gpu):
         entry = kernels.entry("run", kernel)
         for launch in STEM.launches(kernel, w, gpu):
@@ -72,24 +76,31 @@ def measure(w: ConvWorkload, gpu: GpuSpec, kernels: Kernels) -> list[str]:
                 calls.append(call)
             us = graph_us(calls)
             error = ((sets[0][2].float() - wanted).norm() / wanted.norm()).item()
-            lines.append((us, f"{kernel.stem:14} {launch.name:10}{'' if error < 2e-3 else f'  WRONG {error:.1e}'}"))
-    lines.sort()
+            found.append((us, error, f"{kernel.stem}@{launch.name}"))
+    found.sort()
+    us, error, name = next(f for f in found if f[1] < LARGEST_ERROR)
+    label = w.key.rsplit(" ", 2)[0]
+    rows = [Row(label, us, which, theirs, error, name) for which, theirs in peers.items()]
+    lines = [f"    {us:7.2f}  {name}{'' if e < LARGEST_ERROR else f'  WRONG {e:.1e}'}" for us, e, name in found]
     memory = w.bytes / (gpu.dram_gbs * 1e3)
-    head = f"{w.key.rsplit(' ', 2)[0]}\n    {', '.join(peers)}; best {lines[0][0]:.2f}, bytes alone {memory:.1f}"
-    worst = f"    ... {lines[-1][0]:7.2f}  {lines[-1][1]}  ({len(lines)} configurations)"
-    return [head, *(f"    {us:7.2f}  {text}" for us, text in lines[:SHOWN]), worst]
+    head = f"{label}: bytes alone {memory:.1f} us, {len(found)} configurations"
+    return rows, [head, *lines[:SHOWN], "    ...", lines[-1]]
 
 
 def main() -> None:
-    started = time.time()
-    gpu = spec()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--store", type=Path, metavar="DIR", help="folder of the result file")
+    args, started, gpu, rows = parser.parse_args(), time.time(), spec(), []
     torch.backends.cudnn.benchmark = True
     wanted = {k.name: k for w in ROWS for k in legal_kernels(w, gpu)}
     kernels = Kernels(wanted.values(), gpu)
     print(f"{len(wanted)} kernels after {time.time() - started:.0f} s", flush=True)
     for w in ROWS:
-        print("\n".join(measure(w, gpu, kernels)), flush=True)
-    print(f"{time.time() - started:.0f} s")
+        made, lines = measure(w, gpu, kernels)
+        rows += made
+        print("\n".join(lines), flush=True)
+    data = result("stem", torch.cuda.get_device_name(), rows)
+    print(f"{text(data)}\nstored as {store(data, args.store)}")
 
 
 if __name__ == "__main__":

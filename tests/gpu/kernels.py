@@ -5,7 +5,7 @@ tuning has compiled is not compiled again.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,3 +50,29 @@ class Kernels:
         found = getattr(self._libraries[kernel.name], f"bolt_{kind}_{kernel.name}")
         found.restype = ctypes.c_size_t if kind == "workspace" else ctypes.c_int
         return found
+
+
+def check_chained(tensors: Sequence[Any], go: Callable[[bool], None], seeds: int = 8) -> None:
+    """`go(pdl)` launches kernels that read tensors[i] and write tensors[i + 1]: with PDL, in a CUDA graph, the last one
+    is the same bit by bit as after plain launches. Weights of ordinary size: what the tensors hold must stay finite.
+    """
+    import torch
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        go(True)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        go(True)
+    for seed in range(seeds):
+        torch.manual_seed(seed)
+        start, results = torch.randn_like(tensors[0]), []
+        for launch in (lambda: go(False), graph.replay):
+            for tensor in tensors[1:]:
+                tensor.fill_(float("nan"))
+            tensors[0].copy_(start)
+            launch()
+            torch.cuda.synchronize()
+            results.append(tensors[-1].clone())
+        assert not results[0].isnan().any()
+        assert torch.equal(*results), f"seed {seed}: {int((results[0] != results[1]).sum())} values differ under PDL"

@@ -21,7 +21,7 @@ from tests.gpu.test_measure import Device, device, opened  # noqa: F401  fixture
 from tests.templates.attention_cases import attention, defined, operands
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
-from tests.gpu.kernels import Kernels, selected  # noqa: E402
+from tests.gpu.kernels import Kernels, check_chained, selected  # noqa: E402
 from tests.gpu.test_kernels_sm80 import SENTINEL, Guarded, torch_type  # noqa: E402  it needs torch
 from tests.gpu.test_kernels_sm90 import spec  # noqa: E402
 
@@ -152,25 +152,7 @@ def test_dependent_launches_wait_for_their_input(case: Case, kernels: Kernels) -
             pointers = {"a": pointer, "b": pointer, "b1": pointer, "d": tensors[i + 1].data_ptr()}
             launch_kernel(kernels, kernel, work, Launch(pdl=pdl), pointers)
 
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        go(True)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        go(True)
-    for seed in range(8):
-        torch.manual_seed(seed)
-        start, results = torch.randn_like(tensors[0]), []
-        for launch in (lambda: go(False), graph.replay):
-            for tensor in tensors[1:]:
-                tensor.fill_(float("nan"))
-            tensors[0].copy_(start)
-            launch()
-            torch.cuda.synchronize()
-            results.append(tensors[-1].clone())
-        assert not results[0].isnan().any()
-        assert torch.equal(*results), f"seed {seed}: {int((results[0] != results[1]).sum())} values differ under PDL"
+    check_chained(tensors, go)
 
 
 @pytest.mark.parametrize("mask", MaskKind)

@@ -29,7 +29,7 @@ from tests.gpu.b2b_cases import (
 )
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
-from tests.gpu.kernels import Kernels, selected  # noqa: E402
+from tests.gpu.kernels import Kernels, check_chained, selected  # noqa: E402
 from tests.gpu.test_kernels_sm80 import (  # noqa: E402  it needs torch
     SENTINEL,
     Guarded,
@@ -203,26 +203,7 @@ def test_dependent_launches_wait_for_their_input(stem: str, kernels: Kernels) ->
             args.a, args.d = tensors[i].data_ptr(), tensors[i + 1].data_ptr()
             assert kernels.entry("run", kernel)(ctypes.byref(args), stream) == 0
 
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        go(True)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        go(True)
-    for seed in range(6):
-        torch.manual_seed(seed)
-        start = torch.randn(size, device="cuda").half()
-        results = []
-        for launch in (lambda: go(False), graph.replay):
-            for tensor in tensors[1:]:
-                tensor.fill_(float("nan"))
-            tensors[0].copy_(start)
-            launch()
-            torch.cuda.synchronize()
-            results.append(tensors[-1].clone())
-        assert not results[0].isnan().any()
-        assert torch.equal(*results), f"seed {seed}: {int((results[0] != results[1]).sum())} values differ under PDL"
+    check_chained(tensors, go)
 
 
 def test_a_pair_kernel_refuses_what_it_cannot_run(kernels: Kernels) -> None:

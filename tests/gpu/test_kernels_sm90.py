@@ -15,7 +15,7 @@ from templates.family import Kernel, Launch
 from templates.gpu import KNOWN_GPUS, GpuSpec, known_gpu
 from templates.types import DType
 from templates.workload import ConvWorkload, GemmWorkload, Workload
-from tests.gpu.kernels import Kernels, selected
+from tests.gpu.kernels import Kernels, check_chained, selected
 from tests.gpu.sm90_cases import CASES, CONVS, DIRECTS, GEMMS, SHARED_B, SPLIT_GEMMS, Case
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
@@ -128,26 +128,7 @@ def test_dependent_launches_wait_for_their_input(pair: tuple[str, str], kernels:
             args.d = tensors[i + 1].data_ptr()
             assert kernels.entry("run", kernel)(ctypes.byref(args), stream) == 0
 
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        go(True)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        go(True)
-    for seed in range(8):
-        torch.manual_seed(seed)
-        start = torch.randn(shape, device="cuda").half()
-        results = []
-        for launch in (lambda: go(False), graph.replay):
-            for tensor in tensors[1:]:
-                tensor.fill_(float("nan"))
-            tensors[0].copy_(start)
-            launch()
-            torch.cuda.synchronize()
-            results.append(tensors[-1].clone())
-        assert not results[0].isnan().any()
-        assert torch.equal(*results), f"seed {seed}: {int((results[0] != results[1]).sum())} values differ under PDL"
+    check_chained(tensors, go)
 
 
 def test_a_kernel_refuses_what_it_cannot_run(kernels: Kernels) -> None:

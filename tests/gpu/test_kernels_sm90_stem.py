@@ -19,7 +19,7 @@ from templates.types import DType
 from templates.workload import ConvWorkload
 
 torch = pytest.importorskip("torch", reason="torch computes the reference of these kernels")
-from tests.gpu.kernels import Kernels, selected  # noqa: E402  it needs torch
+from tests.gpu.kernels import Kernels, check_chained, selected  # noqa: E402  it needs torch
 from tests.gpu.test_kernels_sm90 import check_against_fp32, spec  # noqa: E402  it needs torch
 
 pytestmark = [
@@ -117,23 +117,4 @@ def test_dependent_launches_wait_for_their_input(kernels: Kernels) -> None:
             args.d = tensors[i + 1].data_ptr()
             assert entry(ctypes.byref(args), stream) == 0
 
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        go(True)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        go(True)
-    for seed in range(6):
-        torch.manual_seed(seed)
-        start = torch.randn(tensors[0].shape, device="cuda").half()
-        results = []
-        for launch in (lambda: go(False), graph.replay):
-            for tensor in tensors[1:]:
-                tensor.fill_(float("nan"))
-            tensors[0].copy_(start)
-            launch()
-            torch.cuda.synchronize()
-            results.append(tensors[-1].clone())
-        assert not results[0].isnan().any()
-        assert torch.equal(*results), f"seed {seed}: {int((results[0] != results[1]).sum())} values differ under PDL"
+    check_chained(tensors, go)
