@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
     QHBoxLayout,
+    QHeaderView,
     QLabel,
     QPushButton,
     QSplitter,
@@ -37,7 +38,7 @@ NAMES = {
     Kind.ROOFLINE: "Below the roofline",
     Kind.BATCH: "Batch size",
 }
-COLUMNS = (("What", 430), ("Kind", 150), ("Measured", 150), ("Estimated", 160), ("Share of the model", 130))
+COLUMNS = (("What", 0), ("Kind", 145), ("Measured", 110), ("Estimated", 110), ("Of the model", 115))
 _LAST = -1e30  # sorts what has no figure behind what has one
 
 
@@ -208,8 +209,8 @@ def _table(model: ByKind) -> QTableView:
     table.setWordWrap(False)
     table.verticalHeader().hide()
     table.verticalHeader().setDefaultSectionSize(24)
-    table.horizontalHeader().setStretchLastSection(True)
-    for at, (_, width) in enumerate(COLUMNS):
+    table.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)  # the figures are never cut
+    for at, (_, width) in enumerate(COLUMNS[1:], 1):
         table.setColumnWidth(at, width)
     table.setSortingEnabled(True)
     table.sortByColumn(-1, Qt.SortOrder.AscendingOrder)  # as it was given, until a header is clicked
